@@ -1,0 +1,43 @@
+# Two commands matter: `make serve` and `make test`. Both create .venv where there is none; it serves both.
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8080
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Nothing leaves the machine at test time, and no telemetry does at any time.
+export HF_HUB_OFFLINE := 1
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: serve test lint unit clean
+
+serve: $(VENV)/.serving
+	exec $(BIN)/foveola serve --host "$(HOST)" --port "$(PORT)"
+
+test: lint unit
+
+lint: $(VENV)/.testing
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.testing
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info
+
+# The interpreter of the environment: made once.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# What serving needs: no torch. The stamp is older than pyproject.toml when the dependencies may have changed.
+$(VENV)/.serving: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable .
+	touch $@
+
+# What the tests need besides: the workshop (torch) and the tools.
+$(VENV)/.testing: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[workshop,bench,dev]'
+	touch $(VENV)/.serving $@

@@ -1,0 +1,191 @@
+"""What passes over the counter: a Request goes in, Pieces come out, or a Refusal says why not.
+
+Everything here is frozen data without logic. An *answerer* is any callable of the shape ``Answer``;
+an engine is one, and a cache, a guard or an observer wraps one and is one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off."""
+
+    max_tokens: int = 64
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a conversation. ``images`` hold encoded files, shown before the text of the turn."""
+
+    role: Literal["system", "user", "assistant"]
+    text: str
+    images: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question about zero or more pictures. ``turns`` ends with the user's."""
+
+    id: str
+    turns: tuple[Turn, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageUse:
+    """What became of one picture: sizes are (width, height) in pixels, after orientation."""
+
+    original: tuple[int, int]
+    used: tuple[int, int]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Seconds spent per stage; ``total_s`` is wall time from arrival in the engine to the last piece."""
+
+    queue_s: float = 0.0
+    decode_image_s: float = 0.0
+    preprocess_s: float = 0.0
+    vision_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    first_token_s: float = 0.0
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Attention of the last prompt position over one picture's visual tokens, at the bundle's evidence layer.
+
+    ``weights`` are row-major over ``grid`` = (rows, columns) of visual tokens and sum to ``mass``, the share
+    of all attention that fell on this picture (0..1).
+    """
+
+    grid: tuple[int, int]
+    weights: tuple[float, ...]
+    mass: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an answer cost. Token counts include the chat template; ``visual_tokens`` are part of the prompt."""
+
+    prompt_tokens: int
+    visual_tokens: int
+    completion_tokens: int
+    images: tuple[ImageUse, ...] = ()
+    stages: Stages = field(default_factory=Stages)
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the answer. The last piece, and only the last, has ``finish`` and ``usage``.
+
+    ``text`` never splits a character. ``logprob`` is the sum over the tokens that this piece completed.
+    """
+
+    text: str
+    tokens: int = 0
+    logprob: float = 0.0
+    finish: FinishReason | None = None
+    usage: Usage | None = None
+
+
+Answer = Callable[[Request], AsyncIterator[Piece]]
+
+
+class Refusal(Exception):
+    """A request that cannot be served, told to whoever asked.
+
+    ``message`` says what came, what was expected, and what to do next; it never holds an address, a path of
+    this machine or a library's trace. ``status`` is the HTTP status that a server replies with.
+    """
+
+    code = "refused"
+    status = 400
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class BadImage(Refusal):
+    """The bytes are not a picture that may be decoded here (400)."""
+
+    code = "bad_image"
+    status = 400
+
+
+class TooLarge(Refusal):
+    """More bytes or more pixels than the limits allow (413)."""
+
+    code = "too_large"
+    status = 413
+
+
+class BadRequest(Refusal):
+    """The request has the wrong form: not JSON, no boundary, a missing part (400)."""
+
+    code = "bad_request"
+    status = 400
+
+
+class Unsupported(Refusal):
+    """A content type or picture format that is not served (415)."""
+
+    code = "unsupported_media_type"
+    status = 415
+
+
+class Invalid(Refusal):
+    """A field has a value outside its range; ``field`` names it (422)."""
+
+    code = "invalid_field"
+    status = 422
+
+
+class OverBudget(Refusal):
+    """The prompt does not fit the model's context even after everything allowed was tried (422)."""
+
+    code = "over_budget"
+    status = 422
+
+
+class Busy(Refusal):
+    """The queue is full; come back after ``retry_after_s`` (429)."""
+
+    code = "busy"
+    status = 429
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(Refusal):
+    """The engine is stopping or dead (503)."""
+
+    code = "unavailable"
+    status = 503
+
+
+class Damaged(Refusal):
+    """An artefact on disk is not what its manifest says; ``message`` names the file (500 at load, never served)."""
+
+    code = "damaged_artefact"
+    status = 500

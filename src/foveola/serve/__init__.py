@@ -1,0 +1,1 @@
+"""The HTTP server: requests in, answers out, over the exchange."""
