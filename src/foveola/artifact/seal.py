@@ -90,7 +90,7 @@ def read_seal(root: Path, seal_file: str, *, format: str) -> Seal:
 
 
 def check_seal(root: Path, seal_file: str, seal: Seal, *, digests: bool) -> None:
-    """Compare ``root`` with its seal: names, sizes, and with ``digests`` the content. Raises Damaged naming the file."""
+    """Compare ``root`` with its seal: names, sizes, with ``digests`` the content. Raises Damaged naming the file."""
     found: dict[str, Path] = {}
     for relative, path in _walk(root):
         if path is None:

@@ -1,0 +1,282 @@
+"""Turns to token ids: the model's chat template in a sandbox, where nothing that a user writes is a control token.
+
+The template never sees a user's text. It is rendered with one unguessable mark per text; the marks are then
+replaced by the texts, and only the template's own characters are searched for control tokens. Text and the
+template's ordinary characters around it are encoded in one run with ``encode_special_tokens``, so that ordinary text
+yields the ids of transformers' ``apply_chat_template``, and ``<|im_end|>`` from a user yields letters (CVE-2026-44222).
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from foveola.artifact.bundle import TOKENIZER_FILE, Bundle
+from foveola.exchange import Damaged, Invalid, OverBudget, Turn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptTokens:
+    """A prompt as the decoder takes it. ``ids`` int64 [S] hold the image token once per visual token.
+
+    ``image_spans`` are the (start, end) of each picture's visual tokens in ``ids``; ``grids`` its (rows, columns) in
+    patches.
+    """
+
+    ids: NDArray[np.int64]
+    image_spans: tuple[tuple[int, int], ...]
+    grids: tuple[tuple[int, int], ...]
+
+    @property
+    def visual_tokens(self) -> int:
+        """How many of the tokens stand for pictures."""
+        return sum(end - start for start, end in self.image_spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A prompt with one image token per picture, before the pictures' sizes are known.
+
+    ``image_at`` are the indices of those tokens in ``ids``.
+    """
+
+    ids: tuple[int, ...]
+    image_at: tuple[int, ...]
+
+    @property
+    def text_tokens(self) -> int:
+        """Number of tokens that are not visual: what of the context is taken before any picture."""
+        return len(self.ids) - len(self.image_at)
+
+
+class PromptFormat:
+    """The chat template, the tokenizer and the control tokens of one model.
+
+    Attributes: ``image_token_id``, ``eos_ids``, ``pad_id``, ``merge_size``, ``max_length`` and ``tokenizer`` (an own
+    copy; encodes text only as text). Safe to share between threads.
+    """
+
+    def __init__(self, model: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+        """``model`` is the bundle's model.json. Raises Damaged when it and the tokenizer do not fit together."""
+        self.tokenizer: Tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self.tokenizer.no_truncation()  # a prompt is refused or whole
+        self.tokenizer.no_padding()
+        self.tokenizer.encode_special_tokens = True
+        self._special = _special_tokens(self.tokenizer)
+        self._special_ids = frozenset(self._special.values())
+        self._special_pattern = re.compile(
+            "(" + "|".join(re.escape(text) for text in sorted(self._special, key=len, reverse=True)) + ")"
+        )
+        tokens = model["tokens"]
+        self.image_token_id = self._named(tokens.get("image"), "image")
+        self.eos_ids = tuple(self._named(text, "eos") for text in tokens.get("eos", ()))
+        self.pad_id = self._named(tokens.get("pad"), "pad")
+        self.merge_size: int = model["vision"]["merge_size"]
+        self.max_length: int = model["text"]["max_length"]
+        self._longest_token = max(len(token) for token in self.tokenizer.get_vocab(with_added_tokens=True))
+        default_system = model.get("default_system")
+        self._default = (Turn("system", default_system),) if default_system is not None else ()
+        self._template = _compile(model.get("chat_template"))
+        self._check_equals_plain_encoding()
+
+    @classmethod
+    def from_bundle(cls, bundle: Bundle) -> PromptFormat:
+        """The prompt format of an opened bundle. Raises Damaged."""
+        raw = bundle.read(TOKENIZER_FILE)
+        try:
+            tokenizer = Tokenizer.from_str(raw.decode("utf-8"))
+        except Exception:  # noqa: BLE001 - the library raises bare Exception; every cause means the same here
+            raise Damaged(f"{TOKENIZER_FILE} is no tokenizer that this version can read.") from None
+        return cls(bundle.model, tokenizer)
+
+    def tokens(self, turns: Sequence[Turn], grids: Sequence[tuple[int, int]]) -> PromptTokens:
+        """The prompt for ``turns`` whose pictures, in order, have ``grids`` = (rows, columns) in patches.
+
+        Raises Invalid for text that is not Unicode or turns that the template refuses, OverBudget for text that can't
+        fit, ValueError when the number of grids is not that of the pictures.
+        """
+        return self.expand(self.draft(turns), grids)
+
+    def expand(self, draft: Draft, grids: Sequence[tuple[int, int]]) -> PromptTokens:
+        """Replace the one image token per picture by as many as its grid has visual tokens."""
+        if len(grids) != len(draft.image_at):
+            raise ValueError(f"{len(draft.image_at)} pictures in the turns, {len(grids)} grids")
+        ids: list[int] = []
+        spans: list[tuple[int, int]] = []
+        done = 0
+        for at, (rows, columns) in zip(draft.image_at, grids, strict=True):
+            ids.extend(draft.ids[done:at])
+            count = (rows // self.merge_size) * (columns // self.merge_size)
+            spans.append((len(ids), len(ids) + count))
+            ids.extend([self.image_token_id] * count)
+            done = at + 1
+        ids.extend(draft.ids[done:])
+        return PromptTokens(np.asarray(ids, dtype=np.int64), tuple(spans), tuple((r, c) for r, c in grids))
+
+    def draft(self, turns: Sequence[Turn]) -> Draft:
+        """Render and encode ``turns`` with one image token per picture. Raises as ``tokens`` does."""
+        turns = tuple(turns)
+        if not any(turn.role == "system" for turn in turns):
+            turns = (*self._default, *turns)
+        for turn in turns:
+            self._check_text(turn.text)
+        pieces = self._render(turns)
+        ids: list[int] = []
+        images: list[int] = []
+        for piece in pieces:
+            if isinstance(piece, int):
+                if piece == self.image_token_id:
+                    images.append(len(ids))
+                ids.append(piece)
+            else:
+                ids.extend(self._encode(piece))
+        expected = sum(len(turn.images) for turn in turns)
+        if len(images) != expected:
+            raise Damaged(f"model.json: chat_template writes {len(images)} image tokens for {expected} pictures.")
+        return Draft(tuple(ids), tuple(images))
+
+    def _render(self, turns: Sequence[Turn]) -> list[int | str]:
+        """Control token ids and runs of text, in order; neighbouring runs are joined."""
+        nonce = secrets.token_hex(16)
+        texts: dict[str, str] = {}
+        messages = [_message(turn, f"{nonce}-{index}-", texts) for index, turn in enumerate(turns)]
+        try:
+            rendered = self._template.render(messages=messages, add_generation_prompt=True)
+        except jinja2.TemplateError as error:
+            reason = str(error)[:200] or "no reason given"
+            raise Invalid(f"The model's chat template refuses these turns: {reason}", field="turns") from None
+        pieces: list[int | str] = []
+        seen: set[str] = set()
+        for part in re.split(f"({nonce}-[0-9]+-)", rendered):
+            if part in texts:
+                seen.add(part)
+                _append(pieces, texts[part])
+                continue
+            for own in self._special_pattern.split(part):
+                _append(pieces, self._special.get(own, own))
+        if len(seen) != len(texts):
+            raise Invalid(
+                "The model's chat template leaves out the text of a turn; this model cannot be asked in this order "
+                "of roles. Put everything into one user turn.",
+                field="turns",
+            )
+        return pieces
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        if not self._special_ids.isdisjoint(ids):
+            # Only a tokenizer whose ordinary vocabulary spells a control token can come here.
+            raise Invalid("The text holds a control token of the model that cannot be written as text.", field="text")
+        return ids
+
+    def _check_text(self, text: str) -> None:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise Invalid("The text holds half of a surrogate pair; send valid Unicode.", field="text") from None
+        # Normalisation composes at most three characters into one; beyond this bound no text can fit, and encoding
+        # megabytes only to find out would cost seconds.
+        most = 3 * self.max_length * self._longest_token
+        if len(text) > most:
+            raise OverBudget(
+                f"The text has {len(text)} characters; no more than {most} can fit into the {self.max_length} tokens "
+                "of this model's context. Shorten it.",
+                field="text",
+            )
+
+    def _named(self, text: object, what: str) -> int:
+        if not isinstance(text, str) or text not in self._special:
+            raise Damaged(
+                f"model.json names {text!r} as its {what} token, which tokenizer.json does not mark as special; "
+                "a user could write it. Mark it there and compile the bundle anew."
+            )
+        return self._special[text]
+
+    def _check_equals_plain_encoding(self) -> None:
+        """Prove on one conversation that encoding run by run gives what encoding the whole would.
+
+        It would not for a tokenizer that treats the first word of a sequence in its own way.
+        """
+        probe = (Turn("user", " Is part 7\n\nfine? \n"),)
+        ours: list[int] = []
+        for piece in (pieces := self._render(probe)):
+            ours.extend([piece] if isinstance(piece, int) else self._encode(piece))
+        names = {token: text for text, token in self._special.items()}
+        whole = "".join(names[piece] if isinstance(piece, int) else piece for piece in pieces)
+        plain = Tokenizer.from_str(self.tokenizer.to_str())
+        plain.encode_special_tokens = False
+        if plain.encode(whole, add_special_tokens=False).ids != ours:
+            raise Damaged("tokenizer.json encodes text in dependence of what stands before it; it is not supported.")
+
+
+def _message(turn: Turn, mark: str, texts: dict[str, str]) -> dict[str, Any]:
+    # Empty text stays empty: templates ask whether there is any.
+    shown = ""
+    if turn.text:
+        texts[mark] = turn.text
+        shown = mark
+    if not turn.images:
+        return {"role": turn.role, "content": shown}
+    return {"role": turn.role, "content": [*({"type": "image"} for _ in turn.images), {"type": "text", "text": shown}]}
+
+
+def _append(pieces: list[int | str], piece: int | str) -> None:
+    if isinstance(piece, str) and pieces and isinstance(pieces[-1], str):
+        pieces[-1] += piece
+    elif piece != "":
+        pieces.append(piece)
+
+
+def _special_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    special: dict[str, int] = {}
+    for token_id, token in tokenizer.get_added_tokens_decoder().items():
+        if token.special:
+            if token.lstrip or token.rstrip or token.single_word:
+                raise Damaged(
+                    f"tokenizer.json: the control token {token.content!r} swallows what stands around it "
+                    "(lstrip, rstrip or single_word), which is not supported."
+                )
+            special[token.content] = token_id
+    if not special:
+        raise Damaged("tokenizer.json marks no token as special; a model needs control tokens.")
+    return special
+
+
+def _compile(source: object) -> jinja2.Template:
+    """Compile a chat template with transformers' settings, in jinja2's immutable sandbox. Raises Damaged."""
+    if not isinstance(source, str):
+        raise Damaged("model.json: chat_template is missing or not text; compile the bundle anew.")
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    try:
+        return environment.from_string(source)
+    except jinja2.TemplateError as error:
+        raise Damaged(f"model.json: chat_template is no valid template: {str(error)[:200]}") from None
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise_exception(message: object) -> None:
+    raise jinja2.TemplateError(str(message))
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.datetime.now().strftime(form)
