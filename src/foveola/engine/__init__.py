@@ -1,0 +1,1 @@
+"""Bundle → answers: opens the graphs, queues requests, runs prefill and decode, streams text."""

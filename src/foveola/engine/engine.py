@@ -1,0 +1,241 @@
+"""The engine as the rest of the system sees it: an ``Answer`` with a queue, a health and an end.
+
+A request passes three places, and only the last is the engine's own thread:
+
+    the reader: event loop or thread     a thread that prepares           the engine's thread (scheduler.py)
+    let in ───────────────────────────▶ decode, resize, prompt ────────▶ queue ▶ vision ▶ prefill ▶ decode …
+       ▲                                                                              │
+       └─────────────────────────── pieces, through a Mailbox ◀───────────────────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from foveola.artifact import Bundle
+from foveola.engine.features import Select, keep_all
+from foveola.engine.limits import check_sampling
+from foveola.engine.mailbox import Mailbox
+from foveola.engine.options import EngineOptions
+from foveola.engine.prepare import Preparation
+from foveola.engine.prepared import Counts, Preparing
+from foveola.engine.queue import RequestQueue
+from foveola.engine.runner import OrtRunner, Runner
+from foveola.engine.scheduler import FAILED, Scheduler
+from foveola.engine.sequence import Sequence, Timeline, Vocabulary
+from foveola.exchange import Piece, Request, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the engine can answer, and how busy it is.
+
+    ``alive``: its thread runs. ``stalled``: work is due and nothing has moved for ``stall_after_s``. ``idle_s``:
+    seconds since the last step. ``queued`` requests wait or are being prepared, ``active`` ones hold a slot.
+    """
+
+    alive: bool
+    closing: bool
+    stalled: bool
+    idle_s: float
+    queued: int
+    active: int
+
+    @property
+    def ailment(self) -> str | None:
+        """Why a request that comes now would not be answered, in a few words; None where it would."""
+        if not self.alive:
+            return "its thread has ended"
+        if self.closing:
+            return "it is closing"
+        return f"it has not moved for {self.idle_s:.0f} s" if self.stalled else None
+
+
+class _Ticket:
+    """One request between its reader, the thread that prepares it and the engine's thread."""
+
+    def __init__(self, request: Request, mailbox: Mailbox, timeline: Timeline) -> None:
+        self.request = request
+        self.mailbox = mailbox
+        self.timeline = timeline
+        self.preparing: Future[None] | None = None
+        self.sequence: Sequence | None = None
+
+
+class Engine:
+    """Answers requests with one bundle. ``engine(request)`` is an ``Answer``; ``engine.pieces`` the same, blocking.
+
+    Both raise before the first piece: ``Invalid``, ``BadImage``, ``TooLarge``, ``Unsupported`` or ``OverBudget`` for
+    what is wrong with the request, ``Busy`` when the queue is full, ``Unavailable`` when the engine is closing or dead;
+    the last may also come between pieces. Closing the iterator early frees the slot within one decode step.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        prepare: Preparing,
+        vocabulary: Vocabulary,
+        options: EngineOptions,
+        *,
+        select: Select = keep_all,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Put an engine together from its parts; ``Engine.open`` is the usual way."""
+        self.options = options
+        self._prepare = prepare
+        self._vocabulary = vocabulary
+        self._max_length = runner.max_length
+        self._clock = clock
+        self._queue = RequestQueue(options.queue_limit, runner.slots)
+        self._scheduler = Scheduler(
+            runner, self._queue, select=select, clock=clock, failures_until_dead=options.failures_until_dead
+        )
+        self._pool = ThreadPoolExecutor(options.prepare_threads, thread_name_prefix="foveola-prepare")
+        self._thread = threading.Thread(target=self._scheduler.run, name="foveola-engine", daemon=True)
+
+    @classmethod
+    def open(cls, bundle: Bundle | Path, options: EngineOptions | None = None, *, select: Select = keep_all) -> Engine:
+        """Load a bundle, warm it up and start; blocks until it can answer. Raises ``Damaged``."""
+        options = options or EngineOptions.for_machine()
+        bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
+        with ThreadPoolExecutor(1) as pool:
+            loading = pool.submit(OrtRunner, bundle, options)
+            preparation = Preparation.open(bundle)
+            runner = loading.result()
+        engine = cls(runner, preparation, preparation.vocabulary, options, select=select)
+        engine.start()
+        return engine
+
+    def start(self) -> None:
+        """Start the engine's thread."""
+        self._thread.start()
+
+    def close(self, drain_s: float = 10.0) -> bool:
+        """Let nobody in any more, wait up to ``drain_s`` for the answers under way, then refuse the rest.
+
+        Blocks; on an event loop call it through ``asyncio.to_thread``. True when nobody had to be refused.
+        """
+        self._queue.close()
+        drained = self._queue.drained(drain_s)
+        for sequence in self._queue.end():
+            sequence.mailbox.fail(self._queue.refusal())
+        self._pool.shutdown(wait=False)
+        if self._thread.ident is not None:
+            self._thread.join(drain_s)  # one step at most, unless it hangs in native code: then it stays a daemon
+        return drained and not self._scheduler.dead
+
+    def health(self) -> Health:
+        """A snapshot; cheap, from any thread."""
+        idle_s = max(0.0, self._clock() - self._scheduler.last_progress)
+        return Health(
+            alive=self._thread.is_alive() and not self._scheduler.dead,
+            closing=self._queue.closing,
+            stalled=self._queue.due and idle_s > self.options.stall_after_s,
+            idle_s=idle_s,
+            queued=self._queue.queued,
+            active=self._queue.active,
+        )
+
+    async def __call__(self, request: Request) -> AsyncIterator[Piece]:
+        """Answer ``request`` piece by piece. The event loop only carries pieces; it computes nothing."""
+        loop = asyncio.get_running_loop()
+        something = asyncio.Event()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(something.set)
+            except RuntimeError:  # the loop was closed under the reader: nobody is left to read
+                mailbox.cancel()
+
+        mailbox = Mailbox(wake)
+        ticket = self._let_in(request, mailbox)
+        try:
+            while True:
+                await something.wait()
+                something.clear()
+                while (piece := mailbox.take()) is not None:
+                    yield piece
+                    if piece.finish is not None:
+                        return
+        finally:
+            self._let_go(ticket)
+
+    def pieces(self, request: Request) -> Iterator[Piece]:
+        """Answer ``request`` piece by piece, blocking the calling thread; must not be called on an event loop."""
+        something = threading.Event()
+        mailbox = Mailbox(something.set)
+        ticket = self._let_in(request, mailbox)
+        try:
+            while True:
+                something.wait()
+                something.clear()
+                while (piece := mailbox.take()) is not None:
+                    yield piece
+                    if piece.finish is not None:
+                        return
+        finally:
+            self._let_go(ticket)
+
+    async def count(self, request: Request) -> Counts:
+        """The tokens that ``request`` would take, without running it. Raises what an answer to it would."""
+        check_sampling(request.sampling, max_length=self._max_length)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare.count, request)
+
+    def _let_in(self, request: Request, mailbox: Mailbox) -> _Ticket:
+        check_sampling(request.sampling, max_length=self._max_length)
+        if self._thread.ident is None:
+            raise Unavailable("The engine has not been started yet; ask again in a moment.")
+        ticket = _Ticket(request, mailbox, Timeline(arrived=self._clock()))
+        self._queue.enter()
+        try:
+            ticket.preparing = self._pool.submit(self._prepare_one, ticket)
+        except RuntimeError:  # closed since
+            self._queue.leave()
+            raise self._queue.refusal() from None
+        return ticket
+
+    def _let_go(self, ticket: _Ticket) -> None:
+        """The reader leaves, with the whole answer or without."""
+        ticket.mailbox.cancel()
+        if ticket.preparing is not None and ticket.preparing.cancel():
+            self._queue.leave()
+        elif ticket.sequence is not None:
+            self._queue.withdraw(ticket.sequence)
+
+    def _prepare_one(self, ticket: _Ticket) -> None:
+        """In a thread that prepares: from encoded pictures to a sequence in the queue."""
+        failure: Exception
+        try:
+            ticket.sequence = self._sequence_of(ticket)
+        except Exception as error:  # noqa: BLE001 - raised again where it belongs, at the reader
+            failure = error
+        except BaseException:  # a panic of native code: never a reader that waits for ever
+            log.exception("preparing a request failed")
+            failure = Unavailable(FAILED)
+        else:
+            try:
+                self._queue.push(ticket.sequence)
+            except Unavailable as refusal:
+                ticket.mailbox.fail(refusal)
+            return
+        self._queue.leave()
+        ticket.mailbox.fail(failure)
+
+    def _sequence_of(self, ticket: _Ticket) -> Sequence:
+        timeline = ticket.timeline
+        timeline.waited_s = self._clock() - timeline.arrived
+        if self._queue.ended:
+            raise self._queue.refusal()
+        prepared = self._prepare(ticket.request)
+        sequence = Sequence(ticket.request, prepared, ticket.mailbox, timeline, self._vocabulary, self._max_length)
+        timeline.submitted = self._clock()
+        return sequence

@@ -1,0 +1,55 @@
+"""How an engine is set up: frozen, resolved once, before anything is built."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_THREADS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Settings of one engine. Raises ``ValueError`` that names the field when a value is out of range.
+
+    ``threads`` compute one graph together; ``EngineOptions.for_machine()`` counts the cores that this process may
+    use. ``spinning`` lets them wait busily for a moment between operators: faster on cores of one's own, slower where
+    other processes want them. It ends soon after each run, so an idle engine sleeps in both cases.
+    """
+
+    threads: int
+    spinning: bool = True
+    slots: int = 1  # requests that are computed at once
+    queue_limit: int = 32  # requests that may wait, those whose pictures are being decoded included
+    prepare_threads: int = 1  # decode and resize pictures beside the engine's own thread
+    stall_after_s: float = 30.0  # work is due and nothing has moved for so long: not ready
+    failures_until_dead: int = 3  # runs that fail one after the other, without one that works between them
+
+    def __post_init__(self) -> None:
+        """Check every range."""
+        if not 1 <= self.threads <= MAX_THREADS:
+            raise ValueError(f"threads is {self.threads}; expected 1 to {MAX_THREADS}.")
+        if self.queue_limit < 0:
+            raise ValueError(f"queue_limit is {self.queue_limit}; expected at least 0.")
+        for name in ("slots", "prepare_threads", "failures_until_dead"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        if not (math.isfinite(self.stall_after_s) and self.stall_after_s > 0):
+            raise ValueError(f"stall_after_s is {self.stall_after_s}; expected a number of seconds above 0.")
+
+    @classmethod
+    def for_machine(cls) -> EngineOptions:
+        """The settings for an engine that has this machine, or this container, to itself."""
+        return cls(threads=min(usable_cores(), MAX_THREADS))
+
+
+def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores that this process may use: its affinity, or less where the container has a CPU quota (cgroup v2)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        limit, period = quota.read_text().split()
+    except (OSError, ValueError):  # not Linux, cgroup v1, or no quota file in the root group
+        return cores
+    return cores if limit == "max" else max(1, min(cores, int(limit) // int(period)))

@@ -1,0 +1,49 @@
+"""What a request has become when it reaches the engine's thread: tokens, positions, patches; nothing encoded left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from foveola.engine.features import Grid, Numbers
+from foveola.exchange import ImageUse, Request
+from foveola.intake.geometry import Packed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A prompt ready to run.
+
+    ``ids`` int64 ``[S]``, ``positions`` int64 ``[3, S]``; the first token of the answer stands at ``next_position``.
+    ``visual`` int64 ``[N]`` are the places of all visual tokens in ``ids``, picture after picture; ``grids`` their
+    rows and columns. ``packed`` is None without pictures. Times are seconds.
+    """
+
+    ids: Numbers
+    positions: Numbers
+    next_position: int
+    visual: Numbers
+    packed: Packed | None = None
+    grids: tuple[Grid, ...] = ()
+    images: tuple[ImageUse, ...] = ()
+    decode_image_s: float = 0.0
+    preprocess_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a request would cost before it is run; ``visual_tokens`` are part of ``prompt_tokens``."""
+
+    prompt_tokens: int
+    visual_tokens: int
+    images: tuple[ImageUse, ...]
+
+
+class Preparing(Protocol):
+    """What the engine needs of intake; ``Preparation`` is one, the tests have another. Thread-safe."""
+
+    def __call__(self, request: Request) -> Prepared:
+        """Everything that does not need the graphs. Raises what ``foveola.intake`` raises."""
+
+    def count(self, request: Request) -> Counts:
+        """The tokens that ``request`` would take."""

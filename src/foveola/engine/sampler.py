@@ -1,0 +1,88 @@
+"""One token from one row of logits: greedy, temperature, top-k, top-p, with a seed of its own per request.
+
+The order is that of the common servers: temperature, then top-k, then top-p (nucleus sampling, Holtzman et
+al. 2020), then one uniform number decides by inverse transform. Everything works on preallocated float
+buffers; only the candidates that survive top-k are sorted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveola.exchange import Sampling, Unavailable
+
+Logits = NDArray[np.float32]
+
+
+class Sampler:
+    """Draws the tokens of one request; not shared between requests, not thread-safe.
+
+    The same seed, options and logits give the same tokens, whatever else the engine does meanwhile. Without
+    a seed the operating system's entropy is used. A logit of NaN is a token that can't be drawn.
+    """
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._greedy = sampling.temperature == 0
+        self._temperature = sampling.temperature
+        self._top_k = sampling.top_k
+        self._top_p = sampling.top_p
+        # Philox is counter-based: its stream for a seed is documented and stable between numpy releases.
+        self._random = None if self._greedy else np.random.Generator(np.random.Philox(sampling.seed))
+        self._scratch: NDArray[np.float32] = np.empty(0, np.float32)
+
+    def draw(self, logits: Logits) -> tuple[int, float]:
+        """The next token and the natural log of the model's own probability for it.
+
+        ``logits`` is float32 ``[vocab]`` and stays as it is. The log-probability is that of the untempered
+        softmax over the whole vocabulary, so that it says the same whatever the sampling options are.
+        Raises ``Unavailable`` when no logit is a number: the model's arithmetic is broken, and guessing a
+        token would hide it.
+        """
+        best = int(logits.argmax())  # numpy's argmax returns the first NaN where there is one
+        top = float(logits[best])
+        if not np.isfinite(top):
+            logits = _numbers_only(logits)
+            best = int(logits.argmax())
+            top = float(logits[best])
+        if self._scratch.size != logits.size:
+            self._scratch = np.empty(logits.size, np.float32)
+        shifted = np.subtract(logits, np.float32(top), out=self._scratch)
+        token = best if self._random is None else self._choose(shifted, float(self._random.random()))
+        chosen = float(shifted[token])
+        np.exp(shifted, out=shifted)
+        return token, chosen - float(np.log(shifted.sum(dtype=np.float64)))
+
+    def _choose(self, shifted: Logits, uniform: float) -> int:
+        """The token at the quantile ``uniform`` of the truncated, tempered distribution."""
+        vocab = shifted.size
+        keep = min(self._top_k, vocab) if self._top_k else vocab
+        if keep < vocab:
+            # Ties at the edge are decided by the token's number, not by how a partition happens to swap them.
+            edge = np.partition(shifted, vocab - keep)[vocab - keep]
+            above = np.flatnonzero(shifted > edge)
+            level = np.flatnonzero(shifted == edge)[: keep - above.size]
+            tokens = np.concatenate([above, level])
+        else:
+            tokens = np.arange(vocab)
+        with np.errstate(over="ignore", divide="ignore"):  # a tiny temperature sends the rest to exactly 0
+            weights = np.exp(shifted[tokens].astype(np.float64) / max(self._temperature, 1e-300))
+        order = np.lexsort((tokens, -weights))
+        cumulative = np.cumsum(weights[order])
+        if self._top_p < 1:
+            nucleus = int(np.searchsorted(cumulative, self._top_p * cumulative[-1], side="left")) + 1
+            cumulative = cumulative[:nucleus]
+        index = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+        return int(tokens[order[min(index, cumulative.size - 1)]])
+
+
+def _numbers_only(logits: Logits) -> Logits:
+    """NaN becomes "never", infinity "as sure as a float can be"; raises where nothing is left to draw."""
+    largest = float(np.finfo(np.float32).max) / 4  # differences of two such numbers stay finite
+    clean = np.nan_to_num(logits, nan=-np.inf, posinf=largest, neginf=-np.inf)
+    if not np.isfinite(clean).any():
+        raise Unavailable(
+            "The model gave no number for any token; expected finite scores. Its weights or the picture drive the "
+            "arithmetic out of range: check the bundle with `foveola inspect`, and try another picture."
+        )
+    return clean
