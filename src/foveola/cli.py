@@ -1,6 +1,85 @@
-"""The command ``foveola``."""
+"""The command ``foveola``: one verb per room, each imported only when it is asked for.
+
+A verb's module has ``add_arguments(parser)`` and ``run(arguments) -> exit code``. What cannot be done is a refusal:
+its message on stderr, exit code 2, no traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import foveola
+from foveola.exchange import Refusal
+from foveola.options import BadSetting
+
+REFUSED, INTERRUPTED = 2, 130
 
 
-def main() -> int:
-    """Run the command line and return its exit code."""
-    return 2
+class Verb(NamedTuple):
+    """Where a verb lives, what it does, and the door (extra of pyproject.toml) that it needs beyond serving."""
+
+    module: str
+    help: str
+    door: str | None = None
+
+
+VERBS = {
+    "serve": Verb("foveola.serve.command", "serve a model over HTTP"),
+    "ask": Verb("foveola.serve.ask", "ask about one picture, here in the terminal"),
+    "inspect": Verb("foveola.artifact.command", "show what a bundle or a checkpoint is and where it comes from"),
+    "compile": Verb("foveola.lower.command", "turn a checkpoint into a bundle", "workshop"),
+    "tiny": Verb("foveola.tiny.command", "train the embedded model", "workshop"),
+    "bench": Verb("foveola.bench.command", "measure a bundle, and rivals, on this machine", "bench"),
+}
+
+
+class Missing(Refusal):
+    """A verb needs packages that are not installed."""
+
+    code = "missing_door"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line (``sys.argv`` by default) and return its exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        asked = next((word for word in given if not word.startswith("-")), "")
+        module = _load(VERBS[asked]) if asked in VERBS else None
+        arguments = _parser(asked, module).parse_args(given)
+        return int(module.run(arguments)) if module is not None else REFUSED
+    except (Refusal, BadSetting) as refusal:
+        print(f"foveola: {refusal}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its exit
+        return 1
+
+
+def _load(verb: Verb) -> ModuleType:
+    try:
+        return importlib.import_module(verb.module)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name == "foveola" or not name:
+            raise
+        door = f"pip install 'foveola[{verb.door}]'" if verb.door else "pip install foveola"
+        raise Missing(f"The package {name} is not installed, and this verb needs it: {door}.") from None
+
+
+def _parser(asked: str, module: ModuleType | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="foveola", description="Vision-language models from checkpoint to line.")
+    parser.add_argument("--version", action="version", version=f"foveola {foveola.__version__}")
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    for name, verb in VERBS.items():
+        described = verbs.add_parser(name, help=verb.help, description=verb.help.capitalize() + ".")
+        if name == asked and module is not None:
+            module.add_arguments(described)
+    return parser

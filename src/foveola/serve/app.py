@@ -1,0 +1,152 @@
+"""The routes. What each takes and gives is declared here once, for the server and for the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version as version_of
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp
+
+import foveola
+from foveola.exchange import Invalid, Refusal
+from foveola.serve import schema, wire
+from foveola.serve.answering import Answering
+from foveola.serve.describe import INVOKE, METRICS, failures, page, tidy
+from foveola.serve.door import Door, note_of
+from foveola.serve.refusals import Broken, MethodNotAllowed, NotFound, body_of, headers_of
+from foveola.serve.service import Service
+
+SUMMARY = "Ask a vision-language model about a picture."
+
+
+def create_app(service: Service) -> ASGIApp:
+    """The whole application around ``service``, which it starts and stops."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    # The interactive pages of FastAPI load scripts from the internet; an air-gapped line has none, so ours is plain.
+    app = FastAPI(
+        title="Foveola",
+        version=foveola.__version__,
+        summary=SUMMARY,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.add_exception_handler(Refusal, _reply_refusal)
+    app.add_exception_handler(HTTPException, _reply_http)
+    app.add_exception_handler(Exception, _reply_broken)
+    _add_questions(app, service)
+    _add_state(app, service)
+
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        return app.openapi_schema if app.openapi_schema is not None else tidy(generate())
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's manual says
+    return Door(app)
+
+
+def _add_questions(app: FastAPI, service: Service) -> None:
+    @app.post(
+        "/v1/vlm/invoke",
+        summary="Ask about a picture",
+        tags=["questions"],
+        response_class=Response,
+        **INVOKE,
+    )
+    async def invoke(http: HttpRequest) -> Response:
+        return Answering(service, stream=_flag(http, "stream"))
+
+
+def _flag(http: HttpRequest, name: str) -> bool:
+    words = {"1": True, "true": True, "0": False, "false": False}
+    values = http.query_params.getlist(name)
+    if not values:
+        return False
+    if len(values) > 1 or values[0].lower() not in words:
+        raise Invalid(f"`{name}` in the address must be 1, true, 0 or false, and come once.", field=name)
+    return words[values[0].lower()]
+
+
+def _add_state(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/models", summary="The models served here", tags=["questions"], responses=failures(503))
+    async def models() -> schema.ModelList:
+        served = service.served
+        one = schema.Model(id=served.name, created=served.created, owned_by="foveola", model_hash=served.model_hash)
+        return schema.ModelList(data=[one])
+
+    @app.get("/health/live", summary="Is the process alive", tags=["health"])
+    async def live() -> schema.Health:
+        return schema.Health(status="ok")
+
+    @app.get("/health/ready", summary="Would a question be answered now", tags=["health"], responses=failures(503))
+    async def ready() -> schema.Health:
+        service.check_ready()
+        return schema.Health(status="ok")
+
+    @app.get("/version", summary="What is running", tags=["health"])
+    async def version() -> schema.Version:
+        served = service.loaded
+        return schema.Version(
+            version=foveola.__version__,
+            runtime=version_of("onnxruntime"),
+            model=served.name if served else None,
+            model_hash=served.model_hash if served else None,
+        )
+
+    @app.get("/metrics", summary="Figures for Prometheus", tags=["health"], response_class=Response, responses=METRICS)
+    async def metrics() -> Response:
+        served = service.loaded
+        body = served.metrics() if served else b""
+        return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page(app.openapi()))
+
+
+async def _reply_refusal(http: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    note = note_of(http.scope)
+    note.details["code"] = error.code
+    if error.field is not None:
+        note.details["field"] = error.field
+    return _reply(error)
+
+
+async def _reply_http(http: HttpRequest, error: Exception) -> Response:
+    """Starlette's own refusals (no such path, wrong method) in the common shape."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        refusal: Refusal = MethodNotAllowed(f"This path does not take {http.method}; it takes {allowed}.")
+        return _reply(refusal, {"allow": allowed})
+    if error.status_code == 404:
+        return _reply(NotFound("There is nothing under this path; /docs lists what there is."))
+    raise error
+
+
+async def _reply_broken(http: HttpRequest, _: Exception) -> Response:
+    """What nobody expected: told without its insides. Starlette raises it again after this, and the door logs it."""
+    return _reply(Broken.of(note_of(http.scope).id))
+
+
+def _reply(refusal: Refusal, more: dict[str, str] | None = None) -> Response:
+    headers = {**headers_of(refusal), **(more or {})}
+    return Response(wire.encode(body_of(refusal)), refusal.status, headers, "application/json")

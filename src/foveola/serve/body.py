@@ -1,0 +1,148 @@
+"""Reading a request's body within its limits: nothing is read before the headers allow it, nothing after a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+from multipart import MultipartError, ParserLimitReached, PushMultipartParser, parse_options_header
+from starlette.requests import Request as HttpRequest
+
+from foveola.exchange import BadImage, BadRequest, Invalid, TooLarge, Unsupported
+from foveola.serve.options import ServeOptions
+from foveola.serve.refusals import TooSlow
+from foveola.serve.wire import Question, parse_json, question_of_json
+
+ACCEPTED = "multipart/form-data or application/json"
+MAX_PARTS = 2  # the third is still named in the refusal
+MAX_PART_HEADERS = 8
+MAX_PART_HEADER_BYTES = 2048
+OFF_LOOP_BYTES = 64 * 1024  # decoding more than this on the event loop would be felt by the others
+
+
+async def read_question(http: HttpRequest, options: ServeOptions) -> Question:
+    """The question in the body of ``http``. Raises only refusals (and ``ClientDisconnect``)."""
+    kind, parameters = _content_type(http.headers)
+    _check_length(http.headers, options.max_body_bytes)
+    try:
+        async with asyncio.timeout(options.read_timeout_s):
+            if kind == "multipart/form-data":
+                return await read_form(http.stream(), parameters.get("boundary", ""), options)
+            body = await _read_all(http.stream(), options.max_body_bytes)
+    except TimeoutError:
+        raise TooSlow(
+            f"The body did not arrive within {options.read_timeout_s:g} s; send it faster or make it smaller."
+        ) from None
+    if len(body) > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(question_of_json, body, options.max_image_bytes)
+    return question_of_json(body, options.max_image_bytes)
+
+
+def _content_type(headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Unsupported("The body has a Content-Encoding; send it as it is.")
+    given = headers.get("content-type")
+    if given is None:
+        raise Unsupported(f"There is no Content-Type; expected {ACCEPTED}.")
+    kind, parameters = parse_options_header(given)
+    if kind not in ("multipart/form-data", "application/json"):
+        raise Unsupported(f"This Content-Type is not taken; expected {ACCEPTED}.")
+    return kind, parameters
+
+
+def _check_length(headers: Mapping[str, str], limit: int) -> None:
+    length = headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
+        raise _too_large(limit)
+
+
+def announced_bytes(headers: Mapping[str, str], options: ServeOptions) -> int:
+    """How many bytes the body may turn out to have: what Content-Length says, else the most that is taken."""
+    length = headers.get("content-length", "")
+    known = length.isascii() and length.isdigit()
+    return min(int(length[:20]), options.max_body_bytes) if known else options.max_body_bytes
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body is larger than the {limit} bytes that are taken; send a smaller picture.")
+
+
+async def _read_all(chunks: AsyncIterator[bytes], limit: int) -> bytearray:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > limit:
+            raise _too_large(limit)
+    return body
+
+
+async def read_form(chunks: AsyncIterator[bytes], boundary: str, options: ServeOptions) -> Question:
+    """The parts ``image`` and ``prompt`` of a multipart body, each at most once, nothing else."""
+    if not boundary or len(boundary) > 70:
+        raise BadRequest("The Content-Type multipart/form-data needs a boundary of 1 to 70 characters; name one.")
+    parts: dict[str, bytearray] = {}
+    name, received = "", 0
+    try:
+        parser = _parser(boundary, options)
+        async for chunk in chunks:
+            received += len(chunk)
+            if received > options.max_body_bytes:
+                raise _too_large(options.max_body_bytes)
+            if not chunk:
+                continue
+            for event in parser.parse(chunk):
+                if event is None:
+                    name = ""
+                elif isinstance(event, bytes | bytearray):
+                    _append(parts[name], event, name, options)
+                else:
+                    name = _admitted(event.name, parts)
+                    parts[name] = bytearray()
+        parser.close()
+    except ParserLimitReached:
+        raise TooLarge(
+            f"The form exceeds a limit: at most {MAX_PARTS} parts, {MAX_PART_HEADERS} headers of "
+            f"{MAX_PART_HEADER_BYTES} bytes each per part, {options.max_image_bytes} bytes per part."
+        ) from None
+    except MultipartError:
+        raise BadRequest(
+            "The body is not well-formed multipart/form-data (a boundary, a part's header or the end is missing or "
+            "damaged); let an HTTP library write it."
+        ) from None
+    return _question(parts)
+
+
+def _parser(boundary: str, options: ServeOptions) -> PushMultipartParser:
+    return PushMultipartParser(
+        boundary,
+        max_header_size=MAX_PART_HEADER_BYTES,
+        max_header_count=MAX_PART_HEADERS,
+        max_segment_size=max(options.max_image_bytes, options.max_prompt_bytes),
+        max_segment_count=MAX_PARTS + 1,
+    )
+
+
+def _admitted(name: str, parts: Mapping[str, bytearray]) -> str:
+    """The part's name if a part of that name may come now. Raises ``Invalid``."""
+    shown = name[:40] if name.isprintable() else "a part"
+    if name not in ("image", "prompt"):
+        raise Invalid(f"`{shown}` is not a part of the form; there are `image` and `prompt`.", field=shown)
+    if name in parts:
+        raise Invalid(f"The part `{name}` came twice; send it once.", field=name)
+    return name
+
+
+def _append(part: bytearray, data: bytes | bytearray, name: str, options: ServeOptions) -> None:
+    limit = options.max_image_bytes if name == "image" else options.max_prompt_bytes
+    if len(part) + len(data) > limit:
+        raise TooLarge(f"The part `{name}` is larger than the {limit} bytes that are taken; send less.", field=name)
+    part += data
+
+
+def _question(parts: Mapping[str, bytearray]) -> Question:
+    if "prompt" not in parts:
+        raise BadRequest('The part `prompt` is missing; add one with JSON such as {"text": "..."}.', field="prompt")
+    image = parts.get("image")
+    if image is not None and not image:
+        raise BadImage("The part `image` is empty; send a picture, or leave the part out.", field="image")
+    return Question(parse_json(parts["prompt"], "prompt"), None if image is None else bytes(image))

@@ -1,0 +1,44 @@
+"""``foveola serve``: settings from the file, the environment and the flags, then the process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from foveola.exchange import Refusal
+from foveola.options import BadSetting, resolve
+from foveola.serve.embedded import embedded_bundle
+from foveola.serve.options import ServeOptions
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags; one that is not given leaves the setting to the environment, the file, the default."""
+    defaults = ServeOptions()
+    parser.add_argument("--bundle", metavar="DIR", type=Path, help="the bundle to serve (default: the embedded model)")
+    parser.add_argument("--host", help=f"address to listen on (default: {defaults.host})")
+    parser.add_argument("--port", help=f"port to listen on, 0 for any free one (default: {defaults.port})")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="settings file (default: foveola.toml, if any)")
+
+
+class CannotListen(Refusal):
+    """The address or the port is not to be had."""
+
+    code = "cannot_listen"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT. Raises ``BadSetting``, ``CannotListen``, ``Unavailable`` (no such bundle)."""
+    flags = {name: getattr(arguments, name) for name in ("bundle", "host", "port")}
+    options = resolve(ServeOptions, "serve", file=arguments.config, environ=os.environ, flags=flags)
+    bundle = options.bundle or embedded_bundle()
+    if not bundle.is_dir():
+        raise BadSetting(f"The bundle {bundle} is no directory; name one that `foveola compile` wrote.")
+
+    from foveola.serve.load import load
+    from foveola.serve.run import serve
+
+    try:
+        return serve(options, lambda: load(bundle))
+    except OSError as error:
+        raise CannotListen(str(error)) from None

@@ -1,0 +1,45 @@
+"""Structured logs: one JSON object per line on stderr, one line per request, never a user's text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any
+
+_LOGGER = logging.getLogger("foveola.serve")
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one line of JSON: ``ts``, ``level``, ``event`` and the event's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, without the line break."""
+        line: dict[str, Any] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+        }
+        fields: dict[str, Any] | None = getattr(record, "fields", None)
+        line |= (
+            fields if fields is not None else {"event": "log", "logger": record.name, "message": record.getMessage()}
+        )
+        if record.exc_info and record.exc_info[1] is not None:
+            line["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def configure(level: int = logging.INFO) -> None:
+    """Send every log of the process to stderr as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    _LOGGER.setLevel(level)
+
+
+def event(level: int, name: str, *, error: BaseException | None = None, **fields: Any) -> None:
+    """Log an event with its fields; ``error`` adds its traceback."""
+    _LOGGER.log(level, name, exc_info=error, extra={"fields": {"event": name, **fields}})

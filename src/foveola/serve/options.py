@@ -1,0 +1,53 @@
+"""What the server can be told, with units in the names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Settings of ``foveola serve``: table ``[serve]`` of foveola.toml, ``FOVEOLA_SERVE_*``, flags.
+
+    Raises ``ValueError`` that names the field when a value is out of range.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: any free port, told in the log
+    bundle: Path | None = None  # None: the embedded model
+    max_image_bytes: int = 20 * MIB  # of one encoded picture
+    max_prompt_bytes: int = 256 * KIB  # of the prompt, as JSON
+    max_requests: int = 64  # being read, queued or answered at once; one more is told 429
+    max_held_bytes: int = 256 * MIB  # of all bodies being read or answered; above it new ones are told 429
+    read_timeout_s: float = 30.0  # from the headers to the end of the body
+    answer_timeout_s: float = 120.0  # from the end of the body to the end of the answer
+    stall_s: float = 60.0  # not ready when an answer is due and the engine has been silent for so long
+    drain_s: float = 30.0  # after SIGTERM running requests may take so long
+
+    def __post_init__(self) -> None:
+        """Check every range."""
+        if not self.host.strip():
+            raise ValueError("`host` is empty; expected a name or an address to listen on.")
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"`port` is {self.port}; expected 0 to 65535.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.startswith("max_") and value < 1:
+                raise ValueError(f"`{field.name}` is {value}; expected at least 1.")
+            if field.name.endswith("_s") and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"`{field.name}` is {value}; expected a number of seconds above 0.")
+
+        if self.max_held_bytes < self.max_body_bytes:
+            raise ValueError(
+                f"`max_held_bytes` is {self.max_held_bytes}; expected at least {self.max_body_bytes}, one whole body."
+            )
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Bytes of a whole request body: a picture in base64 (4/3, line breaks included) and its prompt."""
+        return self.max_image_bytes * 3 // 2 + self.max_prompt_bytes + 16 * KIB

@@ -1,0 +1,91 @@
+"""The process: a socket first, then the model in the background, a clean end on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from foveola.exchange import Refusal
+from foveola.serve import log
+from foveola.serve.app import create_app
+from foveola.serve.options import ServeOptions
+from foveola.serve.service import Load, Service
+
+EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
+BACKLOG = 512
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ``OSError`` with an explanation for a person."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise OSError(
+            f"Cannot listen on {host} port {port}: {error.strerror or error}. "
+            "Stop what listens there, or choose another with --host and --port."
+        ) from None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which ends with exit code 0 after a signal and tells the service that it drains."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.draining = True
+        super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield  # uvicorn's own version raises the signal again afterwards, which would end us with its number
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def serve(options: ServeOptions, load: Load) -> int:
+    """Serve until a signal comes; returns the exit code. Needs the main thread.
+
+    0 after SIGTERM or SIGINT, when every running request was finished or ``drain_s`` was over; 2 when the model
+    was refused while loading, 1 when loading failed in another way.
+    """
+    log.configure()
+    with listen(options.host, options.port) as listening:
+        port = listening.getsockname()[1]
+        log.event(logging.INFO, "listening", host=options.host, port=port)
+        failures: list[BaseException] = []
+
+        def give_up(error: BaseException) -> None:
+            failures.append(error)
+            server.should_exit = True
+
+        service = Service(load, options, on_failure=give_up)
+        config = uvicorn.Config(
+            create_app(service),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            ws="none",
+            http="h11",  # unlike httptools it bounds the size of the headers
+            timeout_graceful_shutdown=math.ceil(options.drain_s),
+        )
+        server = _Server(config, service)
+        asyncio.run(server.serve(sockets=[listening]))
+        log.event(logging.INFO, "stopped")
+    if failures:
+        return EXIT_REFUSED if isinstance(failures[0], Refusal) else EXIT_FAILED
+    return EXIT_OK

@@ -1,0 +1,168 @@
+"""What is loaded, who is being served, is it alive: the one object of the server that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+from foveola.exchange import Answer, Busy, Piece, Refusal, Request, Unavailable
+from foveola.serve.log import event
+from foveola.serve.options import ServeOptions
+from foveola.serve.refusals import Loading
+
+BUSY_RETRY_S = 1.0
+
+
+def _well() -> str | None:
+    return None
+
+
+def _nothing() -> None:
+    return None
+
+
+def _no_metrics() -> bytes:
+    return b""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A loaded model, ready to answer.
+
+    ``ailment`` says in a few words why the engine cannot answer, or None; ``close`` frees it (blocking);
+    ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds.
+    """
+
+    name: str
+    model_hash: str
+    created: int
+    answer: Answer
+    ailment: Callable[[], str | None] = _well
+    close: Callable[[], None] = _nothing
+    metrics: Callable[[], bytes] = _no_metrics
+
+
+Load = Callable[[], Served]
+
+
+class Service:
+    """Loads in a thread so that the port answers at once; admits, watches and drains."""
+
+    def __init__(
+        self,
+        load: Load,
+        options: ServeOptions,
+        *,
+        on_failure: Callable[[BaseException], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = options
+        self.draining = False
+        self._load = load
+        self._on_failure = on_failure
+        self._clock = clock
+        self._served: Served | None = None
+        self._failed = False
+        self._loading: asyncio.Task[None] | None = None
+        self._requests = 0
+        self._held_bytes = 0
+        self._due = 0  # answers that have been asked for and are not finished
+        self._beat = 0.0  # when the engine was last heard, or had nothing due
+
+    def start(self) -> None:
+        """Begin loading; needs a running event loop."""
+        self._loading = asyncio.create_task(self._load_in_thread())
+
+    async def stop(self) -> None:
+        """Free the engine. Nothing is served afterwards."""
+        self.draining = True
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
+        served, self._served = self._served, None
+        if served is not None:
+            await asyncio.to_thread(served.close)
+
+    async def _load_in_thread(self) -> None:
+        began = self._clock()
+        try:
+            served = await asyncio.to_thread(self._load)
+        except Exception as error:  # noqa: BLE001 - told in the log, to whoever asks, and to ``on_failure``
+            self._failed = True
+            told = {"message": error.message} if isinstance(error, Refusal) else {}
+            event(logging.ERROR, "load_failed", error=None if told else error, **told)
+            if self._on_failure is not None:
+                self._on_failure(error)
+            return
+        self._served = served
+        event(
+            logging.INFO,
+            "ready",
+            model=served.name,
+            model_hash=served.model_hash,
+            load_s=round(self._clock() - began, 3),
+        )
+
+    @property
+    def loaded(self) -> Served | None:
+        """The model, or None while there is none."""
+        return self._served
+
+    @property
+    def served(self) -> Served:
+        """The model. Raises ``Loading`` or ``Unavailable`` while there is none."""
+        if self._served is not None:
+            return self._served
+        if self._failed or self.draining:
+            raise Unavailable("The server has no model to answer with; ask whoever runs it to look at its log.")
+        raise Loading("The model is being loaded; ask again in a second.")
+
+    def check_ready(self) -> None:
+        """Raise ``Loading`` or ``Unavailable`` unless a question asked now would be answered."""
+        if self.draining:
+            raise Unavailable("The server is stopping; ask another one.")
+        ailment = self.served.ailment()
+        if ailment is not None:
+            raise Unavailable(f"The engine cannot answer ({ailment}); the server has to be restarted.")
+        silence = self._clock() - self._beat
+        if self._due and silence > self.options.stall_s:
+            raise Unavailable(
+                f"The engine has been silent for {silence:.0f} s while {self._due} answers are due; "
+                "the server has to be restarted."
+            )
+
+    @contextmanager
+    def admitted(self, body_bytes: int) -> Iterator[None]:
+        """Hold a place, and memory for a body of ``body_bytes``, for one request. Raises ``Busy`` when full."""
+        options = self.options
+        if self._requests >= options.max_requests or self._held_bytes + body_bytes > options.max_held_bytes:
+            raise Busy(
+                f"{self._requests} requests are being served, more than that is not taken; ask again in a moment.",
+                retry_after_s=BUSY_RETRY_S,
+            )
+        self._requests += 1
+        self._held_bytes += body_bytes
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            self._held_bytes -= body_bytes
+
+    async def answer(self, served: Served, request: Request) -> AsyncGenerator[Piece]:
+        """The answer of ``served``, with every sign of life noted. Closing the generator cancels the engine's work."""
+        answer = served.answer(request)
+        if not self._due:
+            self._beat = self._clock()
+        self._due += 1
+        try:
+            async with aclosing(cast("AsyncGenerator[Piece]", answer)) as pieces:
+                async for piece in pieces:
+                    self._beat = self._clock()
+                    yield piece
+        finally:
+            self._due -= 1
+            self._beat = self._clock()

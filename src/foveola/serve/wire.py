@@ -1,0 +1,215 @@
+"""HTTP ↔ exchange: bodies become a Request, pieces become a reply. Pure functions; reading is in ``body``."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from foveola.exchange import BadImage, BadRequest, Invalid, Piece, Request, Sampling, TooLarge, Turn, Usage
+from foveola.serve.schema import EXPECTED, Prompt
+
+_DATA_URL = re.compile(r"data:(?P<type>[^,;]{0,100})(?P<parameters>(?:;[^,;]{0,100}){0,4}),", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
+_EXAMPLE = '{"text": "What defect is this?"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request body, in either form, taken apart: the prompt as decoded JSON, the picture as a file's bytes."""
+
+    prompt: object
+    image: bytes | None
+
+
+def parse_json(body: bytes | bytearray, what: str) -> object:
+    """Decode JSON strictly: UTF-8, no duplicate names, bounded nesting. ``what`` names the thing in messages.
+
+    NaN and Infinity are let through: they are refused where the field is known. Raises ``BadRequest``.
+    """
+    if not body.strip():
+        raise BadRequest(f"The {what} is empty; expected JSON such as {_EXAMPLE}.", field=_field(what))
+    try:
+        return json.loads(str(body, "utf-8-sig"), object_pairs_hook=_unique)
+    except UnicodeDecodeError:
+        raise BadRequest(f"The {what} is not UTF-8; send JSON in UTF-8.", field=_field(what)) from None
+    except json.JSONDecodeError as error:
+        raise BadRequest(
+            f"The {what} is not JSON ({error.msg.lower()} at character {error.pos}); expected JSON such as {_EXAMPLE}.",
+            field=_field(what),
+        ) from None
+    except RecursionError:
+        raise BadRequest(f"The {what} is nested too deeply; send it flat.", field=_field(what)) from None
+    except ValueError:  # Python refuses to read whole numbers of thousands of digits
+        raise BadRequest(
+            f"The {what} has a number of thousands of digits; send a sensible one.", field=_field(what)
+        ) from None
+
+
+def _field(what: str) -> str | None:
+    return "prompt" if what == "prompt" else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Invalid(f"`{_cut(twice)}` is given twice in one object; give it once.", field=_cut(twice))
+    return table
+
+
+def question_of_json(body: bytes | bytearray, max_image_bytes: int) -> Question:
+    """The question in an ``application/json`` body: ``{"image"?: base64 or data URL, "prompt": object or string}``.
+
+    Raises ``BadRequest``, ``Invalid``, ``BadImage`` or ``TooLarge``.
+    """
+    document = parse_json(body, "body")
+    if not isinstance(document, dict):
+        raise BadRequest(
+            f'The body is {_show(document)}; expected a JSON object such as {{"image": "...", "prompt": {_EXAMPLE}}}.'
+        )
+    for name in document:
+        if name not in ("image", "prompt"):
+            raise Invalid(
+                f"`{_cut(name)}` is not a field of the body; there are `image` and `prompt` "
+                "(sampling goes into `prompt`, streaming is asked for by ?stream=1).",
+                field=_cut(name),
+            )
+    if "prompt" not in document:
+        raise BadRequest(f"`prompt` is missing; expected {EXPECTED['prompt']}.", field="prompt")
+    image = document.get("image")
+    if image is None:
+        return Question(document["prompt"], None)
+    if not isinstance(image, str):
+        raise Invalid(f"`image` is {_show(image)}; expected {EXPECTED['image']}.", field="image")
+    return Question(document["prompt"], picture_of_text(image, max_image_bytes))
+
+
+def picture_of_text(text: str, max_image_bytes: int) -> bytes:
+    """The bytes of a picture that came as base64 (line breaks allowed) or as a base64 data URL.
+
+    Raises ``BadImage`` where it is neither, ``TooLarge`` above ``max_image_bytes``.
+    """
+    if match := _DATA_URL.match(text):
+        if not match["parameters"].lower().endswith(";base64"):
+            raise BadImage("`image` is a data URL without `;base64`; send data:image/png;base64,....", field="image")
+        text = text[match.end() :]
+    elif _ADDRESS.match(text):
+        raise BadImage(
+            "`image` is an address, and this server fetches nothing; send the picture itself in base64 or as a file.",
+            field="image",
+        )
+    try:
+        packed = text.encode("ascii").translate(None, b" \t\r\n")
+        picture = binascii.a2b_base64(packed, strict_mode=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise BadImage(f"`image` is not valid base64; expected {EXPECTED['image']}.", field="image") from None
+    if not picture:
+        raise BadImage("`image` is empty; send a picture, or leave the field out.", field="image")
+    if len(picture) > max_image_bytes:
+        raise TooLarge(
+            f"The picture has {len(picture)} bytes; at most {max_image_bytes} are taken. Send a smaller one.",
+            field="image",
+        )
+    return picture
+
+
+def request_of(question: Question, request_id: str) -> Request:
+    """The exchange's Request for a question. Raises ``Invalid`` naming the field that is wrong."""
+    prompt = question.prompt
+    if isinstance(prompt, str):
+        prompt = {"text": prompt}
+    if not isinstance(prompt, dict):
+        raise Invalid(f"`prompt` is {_show(prompt)}; expected {EXPECTED['prompt']}.", field="prompt")
+    try:
+        checked = Prompt.model_validate(prompt)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    images = () if question.image is None else (question.image,)
+    return Request(request_id, (Turn("user", checked.text, images),), _sampling(checked))
+
+
+def _stops(prompt: Prompt) -> tuple[str, ...]:
+    if prompt.stop is None:
+        return ()
+    return (prompt.stop,) if isinstance(prompt.stop, str) else tuple(prompt.stop)
+
+
+def _sampling(prompt: Prompt) -> Sampling:
+    plain = ("max_tokens", "temperature", "top_p", "top_k", "seed")
+    given = {name: value for name in plain if (value := getattr(prompt, name)) is not None}
+    return Sampling(**given, stop=_stops(prompt))
+
+
+def _invalid(error: ValidationError) -> Invalid:
+    """The first complaint in our own words: what came, what was expected."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    name = _cut(str(first["loc"][0]))
+    if first["type"] == "missing":
+        return Invalid(f"`{name}` is missing from `prompt`; expected {EXPECTED[name]}.", field=name)
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(f"`{known}`" for known in Prompt.model_fields)
+        return Invalid(f"`{name}` is not a field of `prompt`; there are {known}.", field=name)
+    if first["type"] == "string_unicode":
+        return Invalid(f"`{name}` holds half of a surrogate pair; send whole characters.", field=name)
+    return Invalid(f"`{name}` is {_show(first['input'])}; expected {EXPECTED[name]}.", field=name)
+
+
+def _show(value: object) -> str:
+    """What came, in a few words that are safe to send back."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+    if isinstance(value, str):
+        return "empty text" if not value else f"{len(value)} characters of text, {json.dumps(_cut(value))}"
+    return _cut(str(value))
+
+
+def _cut(text: str, limit: int = 40) -> str:
+    clean = "".join(character if character.isprintable() else "·" for character in text[: limit + 1])
+    return clean if len(clean) <= limit else clean[:limit] + "…"
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """Usage as JSON; the evidence stays inside."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "visual_tokens": usage.visual_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "images": [asdict(image) for image in usage.images],
+        "stages": {name: round(seconds, 6) for name, seconds in asdict(usage.stages).items()},
+    }
+
+
+def reply_of(
+    request_id: str, text: str, last: Piece, usage: Usage, *, latency_s: float, model: Mapping[str, str]
+) -> dict[str, Any]:
+    """The reply: ``last`` is the piece that has ``finish``; ``model`` has the names ``model`` and ``model_hash``."""
+    return {
+        "id": request_id,
+        "text": text,
+        "finish_reason": last.finish,
+        "latency_ms": round(latency_s * 1000, 3),
+        **model,
+        "usage": usage_of(usage),
+    }
+
+
+def encode(document: object) -> bytes:
+    """JSON in UTF-8, without escapes for what is readable, without spaces."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def event(name: str, document: object) -> bytes:
+    """One server-sent event. JSON has no raw line breaks, so the data is one line."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode(document))
