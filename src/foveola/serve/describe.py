@@ -6,6 +6,8 @@ import json
 from html import escape
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from foveola.serve import schema
 
 REASONS = {
@@ -20,6 +22,7 @@ REASONS = {
 }
 
 _REF = "#/components/schemas/"
+_PLAIN_PROMPT = TypeAdapter(schema.PlainPrompt).json_schema()
 _QUESTION = {"text": "What defect is on this steel surface?", "max_tokens": 32}
 _PICTURE = (  # a dark scratch on a grey sheet, 56 x 56
     "iVBORw0KGgoAAAANSUhEUgAAADgAAAA4CAAAAACN7WTCAAAAt0lEQVR42p3LxwHAIBADMMZh/ykYK4UUyhXb+qvUWpuiVHHeUZmlibM0cZ5R"
@@ -81,7 +84,7 @@ INVOKE: dict[str, Any] = {
                         "additionalProperties": False,
                         "properties": {
                             "image": {"type": "string", "format": "binary", "description": "the picture's file"},
-                            "prompt": {"oneOf": [_named("Prompt"), {"type": "string", "minLength": 1}]},
+                            "prompt": {"anyOf": [_named("Prompt"), _PLAIN_PROMPT]},
                         },
                     },
                     "encoding": {"prompt": {"contentType": "application/json"}},

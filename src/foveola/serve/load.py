@@ -17,14 +17,8 @@ def load(bundle_path: Path, *, drain_s: float = 1.0) -> Served:
     bundle = Bundle.open(bundle_path)
     engine = Engine.open(bundle)
 
-    def ailment() -> str | None:
-        health = engine.health()
-        if health.ready:
-            return None
-        return "it is closing" if health.closing else "it is stalled" if health.alive else "it is dead"
-
     def close() -> None:
         engine.close(drain_s)
 
     created = int(datetime.fromisoformat(bundle.created).timestamp())
-    return Served(bundle.name, bundle.model_hash, created, engine, ailment, close)
+    return Served(bundle.name, bundle.model_hash, created, engine, lambda: engine.health().ailment, close)

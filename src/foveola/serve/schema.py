@@ -44,12 +44,15 @@ class Prompt(BaseModel):
     seed: Annotated[int, _expected("seed", ge=0, le=2**64 - 1)] | None = None
 
 
+PlainPrompt = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS, pattern=r"\S")]
+
+
 class JsonInvoke(BaseModel):
     """The JSON form of a question."""
 
     model_config = ConfigDict(extra="forbid")
 
-    prompt: Prompt | Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS, pattern=r"\S")] = _expected("prompt")
+    prompt: Prompt | PlainPrompt = _expected("prompt")
     image: str | None = _expected("image", default=None)
 
 
