@@ -1,0 +1,30 @@
+"""Which family a checkpoint belongs to, by the ``model_type`` of its config.json."""
+
+from __future__ import annotations
+
+from foveola.exchange import Unsupported
+from foveola.family.base import Config, Family
+from foveola.family.qwen2_vl import QWEN2_VL
+
+_FAMILIES: dict[str, Family] = {family.model_type: family for family in (QWEN2_VL,)}
+
+
+def supported() -> tuple[str, ...]:
+    """Every ``model_type`` that has a record here, sorted."""
+    return tuple(sorted(_FAMILIES))
+
+
+def family_of(config: Config) -> Family:
+    """The family of a checkpoint with this config.json.
+
+    Raises ``Unsupported``, naming what is supported, where there is none.
+    """
+    model_type = config.get("model_type")
+    family = _FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        came = f"model_type {model_type!r}" if model_type else "no model_type"
+        raise Unsupported(
+            f"config.json says {came}; supported are: {', '.join(supported())}. "
+            "Use a checkpoint of one of these, or add a record to foveola.family."
+        )
+    return family

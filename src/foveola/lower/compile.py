@@ -1,0 +1,203 @@
+"""Checkpoint to bundle, in one call: load, round, export, prove, seal."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import transformers
+from tokenizers import Tokenizer
+from torch import nn
+
+from foveola.artifact import Bundle, Checkpoint, Finding, write_bundle
+from foveola.exchange import Damaged, Invalid
+from foveola.family import Family, family_of
+from foveola.lower.export import export_decoder, export_embed, export_vision
+from foveola.lower.halve import halve
+from foveola.lower.inspect import check_storage, count_operators
+from foveola.lower.nbits import QEmbedding
+from foveola.lower.options import CompileOptions
+from foveola.lower.parity import check_parity
+from foveola.lower.session import save
+from foveola.lower.storage import Rule, Stored, apply, plan
+
+Progress = Callable[[str, float], None]
+"""Called with the step that begins and the share of the work that is done (0..1)."""
+
+GRAPHS = {"vision": "vision.onnx", "embed": "embed.onnx", "decoder": "decoder.onnx"}
+_CARRIED = ("model_card.md", "LICENSE", "LICENSE.txt", "NOTICE")
+
+
+def compile_checkpoint(
+    checkpoint_dir: Path | str,
+    out_dir: Path | str,
+    options: CompileOptions | None = None,
+    progress: Progress | None = None,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+) -> Bundle:
+    """Compile the checkpoint in ``checkpoint_dir`` to a bundle at ``out_dir``, whole or not at all.
+
+    The graphs are held against the model at shapes other than those traced; ``Damaged`` says where they differ by
+    more than the tolerance, and nothing is written then. Raises ``Unsupported`` for a family without a record,
+    ``Invalid`` for options that do not fit the model, ``FileExistsError`` where ``out_dir`` holds something and
+    ``replace`` is False.
+    """
+    options = options or CompileOptions()
+    tell = progress or (lambda step, share: None)
+    tell("reading the checkpoint", 0.0)
+    checkpoint = Checkpoint.open(checkpoint_dir)
+    family = family_of(checkpoint.config)
+    card = model_section(checkpoint, family, options)
+    model = load(checkpoint, family)
+    tell("rounding the weights", 0.1)
+    stored = apply(model, plan(model, family, rules(family, options)))
+    graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], tell)
+    tell("comparing with the model", 0.6)
+    proven = check_parity(model, family, checkpoint.config, graphs, stored, card, options)
+    tell("sealing the bundle", 0.95)
+    bundle = write_bundle(
+        out_dir,
+        name=name or checkpoint.name,
+        files=lambda folder: _write(folder, checkpoint, graphs, card),
+        lineage=(*checkpoint.lineage, *_described((stored.finding, exported, proven), options)),
+        replace=replace,
+    )
+    tell("done", 1.0)
+    return bundle
+
+
+def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
+    """The transformers model of ``checkpoint`` in fp32, for reading only. Raises ``Damaged`` where tensors are missing."""
+    cls = getattr(transformers, family.model_class)
+    model, info = cls.from_pretrained(
+        checkpoint.path,
+        dtype=torch.float32,
+        local_files_only=True,
+        use_safetensors=True,
+        attn_implementation="eager",
+        output_loading_info=True,
+    )
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise Damaged(
+            f"{checkpoint.weight_files[0]} lacks {len(missing)} tensors that config.json asks for, {missing[0]} among "
+            "them. The checkpoint is incomplete, or its config.json belongs to another."
+        )
+    loaded: nn.Module = model.eval().requires_grad_(False)
+    return loaded
+
+
+def rules(family: Family, options: CompileOptions) -> list[Rule]:
+    """The storage rules that ``options`` stand for: one per part, then the overrides."""
+    parts = family.parts
+    return [
+        Rule(f"{parts.vision}.*", options.vision),
+        Rule(f"{parts.decoder}.*", options.decoder),
+        Rule(parts.head, options.head),
+        Rule(parts.embedding, options.embedding),
+        *(Rule(pattern, storage) for pattern, storage in options.overrides.items()),
+    ]
+
+
+def model_section(checkpoint: Checkpoint, family: Family, options: CompileOptions) -> dict[str, Any]:
+    """The content of model.json: everything that the edge needs to know about this model, as data."""
+    config = checkpoint.config
+    template = checkpoint.chat_template()
+    if template is None:
+        raise Damaged("chat_template.jinja is missing, and tokenizer_config.json has no chat_template either.")
+    vision = family.vision_section(config, checkpoint.side_file("preprocessor") or {})
+    if options.image_px is not None:
+        side = vision["patch_size"] * vision["merge_size"]
+        vision["max_pixels"] = math.prod(side * math.ceil(length / side) for length in options.image_px)
+        vision["min_pixels"] = min(vision["min_pixels"], vision["max_pixels"])
+    text = family.text_section(config, options.max_length)
+    if options.text_length is not None and options.text_length > text["max_length"]:
+        raise Invalid(
+            f"seq_len is {options.text_length}; this model reads at most {text['max_length']} tokens.", field="seq_len"
+        )
+    return {
+        "family": family.model_type,
+        "geometry": family.geometry,
+        "vision": vision,
+        "text": text,
+        "tokens": _tokens(checkpoint, family),
+        "evidence_layer": _evidence_layer(family, config, options),
+        "dtype": "float32",
+        "chat_template": template,
+        "default_system": family.default_system,
+        "graphs": GRAPHS,
+        "plan": {"threads": None},
+    }
+
+
+def _evidence_layer(family: Family, config: Any, options: CompileOptions) -> int:
+    layers = family.decoder_shape(config).layers
+    chosen = family.evidence_layer(config) if options.evidence_layer is None else options.evidence_layer
+    if not 0 <= chosen < layers:
+        raise Invalid(f"evidence_layer is {chosen}; the decoder has layers 0 to {layers - 1}.", field="evidence_layer")
+    return chosen
+
+
+def _tokens(checkpoint: Checkpoint, family: Family) -> dict[str, str | list[str] | None]:
+    """Special tokens as text: the edge looks their ids up in its own tokenizer.json."""
+    tokenizer = Tokenizer.from_file(str(checkpoint.file("tokenizer.json")))
+
+    def text(index: int) -> str:
+        token = tokenizer.id_to_token(index)
+        if token is None:
+            raise Damaged(f"tokenizer.json has no token {index}, which config.json names; they belong together.")
+        return str(token)
+
+    found: dict[str, str | list[str] | None] = {}
+    for role, ids in family.token_ids(checkpoint.config, checkpoint.side_file("generation") or {}).items():
+        found[role] = None if ids is None else [text(i) for i in ids] if isinstance(ids, list) else text(ids)
+    return found
+
+
+def _export(
+    model: nn.Module, checkpoint: Checkpoint, family: Family, stored: Stored, evidence_layer: int, tell: Progress
+) -> tuple[dict[str, ir.Model], Finding]:
+    start = time.perf_counter()
+    config, packed = checkpoint.config, stored.packed
+    table = packed.get(family.parts.embedding)
+    tell("exporting the vision tower", 0.15)
+    graphs = {"vision": export_vision(model, family, config, packed)}
+    tell("exporting the embedding", 0.3)
+    graphs["embed"] = export_embed(model, family, None if table is None else QEmbedding(table))
+    tell("exporting the decoder", 0.35)
+    graphs["decoder"] = export_decoder(model, family, config, packed, evidence_layer)
+    saved = sum(halve(graph) for graph in graphs.values())
+    check_storage(graphs, family, stored)
+    counts = {f"{name}_nodes": sum(count_operators(graph).values()) for name, graph in graphs.items()}
+    finding = Finding(
+        step="lower.export",
+        changed=f"three graphs with dynamic shapes; {saved} bytes saved by constants that 16 bits hold exactly",
+        after={**counts, "opset": graphs["decoder"].opset_imports[""], "evidence_layer": evidence_layer},
+        seconds=time.perf_counter() - start,
+    )
+    return graphs, finding
+
+
+def _described(findings: tuple[Finding, ...], options: CompileOptions) -> tuple[Finding, ...]:
+    first, *rest = findings
+    named = Finding(first.step, first.changed, first.before, first.after, first.measured, first.seconds, options.to_json())
+    return (named, *rest)
+
+
+def _write(folder: Path, checkpoint: Checkpoint, graphs: dict[str, ir.Model], card: dict[str, Any]) -> None:
+    for role, graph in graphs.items():
+        save(graph, folder / GRAPHS[role])
+    (folder / "model.json").write_text(json.dumps(card, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    shutil.copyfile(checkpoint.file("tokenizer.json"), folder / "tokenizer.json")
+    for name in _CARRIED:
+        if (checkpoint.path / name).is_file():
+            shutil.copyfile(checkpoint.path / name, folder / name)

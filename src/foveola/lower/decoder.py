@@ -1,0 +1,157 @@
+"""The decoder as a graph: embeddings and a key/value cache in, logits of the wanted positions out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from foveola.family import DecoderNames
+from foveola.family.base import DecoderShape
+from foveola.lower import operators
+from foveola.lower.activation import activation
+from foveola.lower.dense import PackedWeights, layer
+from foveola.lower.rotary import Rotary
+
+
+class Norm(nn.Module):
+    """The weight and epsilon of one RMS normalisation of the model."""
+
+    weight: Tensor
+
+    def __init__(self, source: nn.Module) -> None:
+        super().__init__()
+        weight, epsilon = source.weight, source.variance_epsilon
+        assert isinstance(weight, Tensor) and isinstance(epsilon, float)
+        self.register_buffer("weight", weight.detach())
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, S, H] -> [B, S, H]."""
+        return operators.rms_norm(x, self.weight, self.epsilon)
+
+    def after_adding(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """``(norm(x + residual), x + residual)``."""
+        return operators.add_rms_norm(x, residual, self.weight, self.epsilon)
+
+
+class Block(nn.Module):
+    """The layers of one decoder block."""
+
+    def __init__(
+        self, model: nn.Module, path: str, names: DecoderNames, shape: DecoderShape, packed: PackedWeights
+    ) -> None:
+        super().__init__()
+        at = f"{path}.".__add__
+        self.attention_norm = Norm(model.get_submodule(at(names.input_norm)))
+        self.qkv = layer(model, [at(names.query), at(names.key), at(names.value)], packed)
+        self.output = layer(model, [at(names.output)], packed)
+        self.mlp_norm = Norm(model.get_submodule(at(names.mlp_norm)))
+        self.gate = layer(model, [at(names.gate)], packed)
+        self.up = layer(model, [at(names.up)], packed)
+        self.down = layer(model, [at(names.down)], packed)
+        self.activation = activation(shape.activation)
+
+    def mlp(self, x: Tensor) -> Tensor:
+        """[B, S, H] -> [B, S, H]."""
+        down: Tensor = self.down(self.activation(self.gate(x)) * self.up(x))
+        return down
+
+
+class DecoderGraph(nn.Module):
+    """A pre-norm decoder with gated MLP, for tracing. Inputs and outputs as in ``export.DECODER``.
+
+    After the last attention only the rows of ``logit_index`` go on: the others are needed by nobody.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        decoder: str,
+        head: str,
+        names: DecoderNames,
+        shape: DecoderShape,
+        packed: PackedWeights,
+        evidence_layer: int,
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        self.evidence_layer = evidence_layer
+        root = model.get_submodule(decoder)
+        self.rotary = Rotary(root.get_submodule(names.rotary), shape.rotary_axes)
+        self.blocks = nn.ModuleList(
+            Block(model, f"{decoder}.{names.layers}.{index}", names, shape, packed) for index in range(shape.layers)
+        )
+        self.norm = Norm(root.get_submodule(names.norm))
+        self.head = layer(model, [head], packed)
+        self.widths = [shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim]
+        self.scale = shape.head_dim**-0.5
+
+    def forward(
+        self,
+        inputs_embeds: Tensor,
+        position_ids: Tensor,
+        seqlens_k: Tensor,
+        total_sequence_length: Tensor,
+        logit_index: Tensor,
+        past: Sequence[Tensor],
+    ) -> tuple[Tensor, ...]:
+        """Logits [B, R, V], evidence [B, total], then keys and values of every layer."""
+        cos, sin = self.rotary(position_ids)
+        present: list[Tensor] = []
+        evidence = torch.empty(0)
+        residual = inputs_embeds
+        x = self.blocks[0].attention_norm(residual)
+        for index, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            q, k, v = block.qkv(x).split(self.widths, dim=-1)
+            q = operators.rotary(q, cos, sin, self.shape.heads)
+            k = operators.rotary(k, cos, sin, self.shape.kv_heads)
+            attended, keys, values = operators.grouped_attention(
+                q,
+                k,
+                v,
+                past[2 * index],
+                past[2 * index + 1],
+                seqlens_k,
+                total_sequence_length,
+                heads=self.shape.heads,
+                kv_heads=self.shape.kv_heads,
+                scale=self.scale,
+            )
+            present += [keys, values]
+            if index == self.evidence_layer:
+                evidence = self._evidence(q, keys, seqlens_k, total_sequence_length)
+            if index == len(self.blocks) - 1:
+                attended = attended.index_select(1, logit_index)
+                residual = residual.index_select(1, logit_index)
+            x, residual = block.mlp_norm.after_adding(block.output(attended), residual)
+            x, residual = self._norm_before(index + 1).after_adding(block.mlp(x), residual)
+        return (self.head(x), evidence, *present)
+
+    def _norm_before(self, index: int) -> Norm:
+        norm = self.blocks[index].attention_norm if index < len(self.blocks) else self.norm
+        assert isinstance(norm, Norm)
+        return norm
+
+    def _evidence(self, q_BSE: Tensor, keys_BGTD: Tensor, seqlens_k_B: Tensor, total: Tensor) -> Tensor:
+        """Attention of each row's last valid position over its keys, mean over heads: [B, total].
+
+        The probabilities inside GroupQueryAttention are not given out, so they are computed again for one query.
+        """
+        shape = self.shape
+        batch, chunk, _ = q_BSE.shape
+        length: int = total.item()  # type: ignore[assignment]  # while tracing, a symbol for it
+        torch._check(length >= 1)
+        torch._check(length <= keys_BGTD.shape[2])
+        keys = keys_BGTD[:, :, :length]
+        # Rows are padded on the right. Row b holds seqlens_k + 1 keys, of which total - chunk came before the chunk;
+        # a shorter row of a decoding step (chunk 1) has its only query at 0.
+        last = (seqlens_k_B.long() - (length - chunk)).clamp(0, chunk - 1)
+        query = q_BSE.gather(1, last[:, None, None].expand(-1, 1, q_BSE.shape[2]))
+        query = query.view(batch, shape.kv_heads, shape.heads // shape.kv_heads, shape.head_dim) * self.scale
+        scores = torch.matmul(query, keys.transpose(2, 3))
+        valid = torch.arange(length) <= seqlens_k_B[:, None]
+        scores = torch.where(valid[:, None, None], scores, torch.finfo(scores.dtype).min)
+        return scores.softmax(dim=-1).mean(dim=(1, 2))

@@ -1,0 +1,66 @@
+"""How a matrix may be stored, and how to write that down: ``fp32``, ``fp16``, ``int8``, ``int4/64@1``.
+
+Pure data: options can be read and checked without loading torch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from foveola.exchange import Invalid
+
+BITS = (4, 8)
+BLOCKS = (16, 32, 64, 128, 256)
+ACCURACY_LEVELS = (0, 1, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Blocks of few-bit weights, and how MatMulNBits multiplies them.
+
+    ``accuracy_level``: 0 as the kernel likes, 1 in fp32, 4 with activations rounded to int8 per block (faster).
+    """
+
+    bits: int
+    block: int = 32
+    accuracy_level: int = 4
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("bits", self.bits, BITS),
+            ("block", self.block, BLOCKS),
+            ("accuracy_level", self.accuracy_level, ACCURACY_LEVELS),
+        ):
+            if value not in allowed:
+                raise Invalid(
+                    f"{name} is {value!r}; the CPU kernels know {', '.join(map(str, allowed))}. Choose one of these.",
+                    field=name,
+                )
+
+    def __str__(self) -> str:
+        return f"int{self.bits}/{self.block}@{self.accuracy_level}"
+
+
+Storage = Format | Literal["fp32", "fp16"]
+"""``fp16`` is stored in 16 bits and computed in 32."""
+
+_INTEGER = re.compile(r"int(\d+)(?:/(\d+))?(?:@(\d+))?")
+
+
+def parse_storage(text: str, *, block: int = 32, accuracy_level: int = 4, field: str = "precision") -> Storage:
+    """``fp32``, ``fp16`` or ``int<bits>[/<block>][@<accuracy level>]``. Raises ``Invalid`` naming ``field``."""
+    if text == "fp32":
+        return "fp32"
+    if text == "fp16":
+        return "fp16"
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        raise Invalid(
+            f"{field} is {text!r}; expected fp32, fp16, int8 or int4, the last two also with block size and accuracy "
+            "level, as in int4/64@1.",
+            field=field,
+        )
+    bits, own_block, own_level = match.groups()
+    return Format(int(bits), int(own_block or block), int(own_level or accuracy_level))

@@ -1,0 +1,174 @@
+"""Weights of a few bits: round-to-nearest, block-wise, and the module that exports itself as MatMulNBits.
+
+A block is ``block`` neighbouring weights of one output row. It has a scale and a zero point of its own:
+``w = (q - zero) * scale`` with ``q`` in ``0 .. 2**bits - 1``. Scales are rounded to 16 bits before the weights are,
+so that a file that stores them in 16 bits says exactly the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from foveola.exchange import Invalid
+from foveola.lower import operators
+from foveola.lower.formats import Format
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A matrix [N, K] in ``format``.
+
+    ``values`` uint8 [N, ceil(K/block), block*bits/8], low half byte first; ``scales`` fp32 [N, ceil(K/block)];
+    ``zeros`` uint8 [N, ceil(ceil(K/block)*bits/8)], packed alike.
+    """
+
+    values: Tensor
+    scales: Tensor
+    zeros: Tensor
+    inner: int
+    format: Format
+
+    @property
+    def outer(self) -> int:
+        """N, the number of rows."""
+        return int(self.values.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a file spends on it, with scales in 16 bits."""
+        return self.values.numel() + 2 * self.scales.numel() + self.zeros.numel()
+
+    def dequantised(self) -> Tensor:
+        """The matrix that the packed one stands for, fp32 [N, K]."""
+        rows, blocks, _ = self.values.shape
+        q = _unpack(self.values, self.format.bits).view(rows, blocks, self.format.block).float()
+        zeros = _unpack(self.zeros, self.format.bits)[:, :blocks, None].float()
+        return ((q - zeros) * self.scales[..., None]).reshape(rows, -1)[:, : self.inner].contiguous()
+
+
+def pack(weight_NK: Tensor, form: Format) -> Packed:
+    """Round a matrix to ``form``; K need not divide the block (the last block is padded with zeros)."""
+    rows, inner = weight_NK.shape
+    blocks = -(-inner // form.block)
+    w = nn.functional.pad(weight_NK.detach().float(), (0, blocks * form.block - inner)).view(rows, blocks, form.block)
+    top = 2**form.bits - 1
+    low, high = w.amin(-1).clamp(max=0), w.amax(-1).clamp(min=0)
+    scales = ((high - low) / top).clamp(min=2.0**-14).half().float()  # 2**-14: the smallest normal fp16
+    zeros = (-low / scales).round().clamp(0, top)
+    q = ((w / scales[..., None]).round() + zeros[..., None]).clamp(0, top).to(torch.uint8)
+    return Packed(
+        values=_pack(q, form.bits).contiguous(),
+        scales=scales.contiguous(),
+        zeros=_pack(zeros.to(torch.uint8), form.bits).contiguous(),
+        inner=inner,
+        format=form,
+    )
+
+
+def concatenated(parts: list[Packed]) -> Packed:
+    """The rows of several matrices below one another. They must share format and K."""
+    first = parts[0]
+    return Packed(
+        values=torch.cat([p.values for p in parts]),
+        scales=torch.cat([p.scales for p in parts]),
+        zeros=torch.cat([p.zeros for p in parts]),
+        inner=first.inner,
+        format=first.format,
+    )
+
+
+def _pack(q: Tensor, bits: int) -> Tensor:
+    if bits == 8:
+        return q
+    q = nn.functional.pad(q, (0, q.shape[-1] % 2))
+    return q[..., 0::2] | (q[..., 1::2] << 4)
+
+
+def _unpack(packed: Tensor, bits: int) -> Tensor:
+    if bits == 8:
+        return packed
+    return torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2)
+
+
+class QLinear(nn.Module):
+    """A linear layer over packed weights. Exports itself as one MatMulNBits with its bias; elsewhere it computes."""
+
+    values: Tensor
+    scales: Tensor
+    zeros: Tensor
+
+    def __init__(self, packed: Packed, bias_N: Tensor | None = None) -> None:
+        super().__init__()
+        self.inner, self.outer, self.format = packed.inner, packed.outer, packed.format
+        self.register_buffer("values", packed.values)
+        self.register_buffer("scales", packed.scales)
+        self.register_buffer("zeros", packed.zeros)
+        self.register_buffer("bias", None if bias_N is None else bias_N.detach())
+
+    def packed(self) -> Packed:
+        """The weights as they are stored."""
+        return Packed(self.values, self.scales, self.zeros, self.inner, self.format)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., K] -> [..., N]."""
+        bias = self.bias if isinstance(self.bias, Tensor) else None
+        if not torch.compiler.is_exporting():
+            return nn.functional.linear(x, self.packed().dequantised(), bias)
+        return operators.matmul_nbits(
+            x,
+            self.values,
+            self.scales,
+            self.zeros,
+            bias,
+            inner=self.inner,
+            outer=self.outer,
+            bits=self.format.bits,
+            block=self.format.block,
+            accuracy_level=self.format.accuracy_level,
+        )
+
+
+class QEmbedding(nn.Module):
+    """A table of packed rows. Exports itself as one GatherBlockQuantized; elsewhere it computes."""
+
+    values: Tensor
+    scales: Tensor
+    zeros: Tensor
+
+    def __init__(self, packed: Packed) -> None:
+        super().__init__()
+        self.hidden, self.format = packed.inner, packed.format
+        if self.hidden % self.format.block:
+            raise Invalid(
+                f"an embedding {self.hidden} wide cannot be stored in blocks of {self.format.block}; "
+                "choose a block that divides its width.",
+                field="block",
+            )
+        self.register_buffer("values", packed.values.flatten(1))  # [V, H*bits/8]
+        self.register_buffer("scales", packed.scales)
+        self.register_buffer("zeros", packed.zeros)
+
+    def forward(self, ids_BS: Tensor) -> Tensor:
+        """[B, S] -> [B, S, H]."""
+        if not torch.compiler.is_exporting():
+            blocks = self.scales.shape[1]
+            table = Packed(
+                self.values.view(-1, blocks, self.values.shape[1] // blocks),
+                self.scales,
+                self.zeros,
+                self.hidden,
+                self.format,
+            )
+            return nn.functional.embedding(ids_BS, table.dequantised())
+        return operators.gather_nbits(
+            ids_BS,
+            self.values,
+            self.scales,
+            self.zeros,
+            hidden=self.hidden,
+            bits=self.format.bits,
+            block=self.format.block,
+        )

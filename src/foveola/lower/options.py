@@ -1,0 +1,95 @@
+"""What may be asked of a compilation, resolved and checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from foveola.exchange import Invalid
+from foveola.lower.formats import Storage, parse_storage
+
+MAX_SIDE_PX = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How a checkpoint becomes a bundle.
+
+    vision, decoder, head, embedding  storage of the weights of each part
+    overrides        pattern of module paths -> storage, in order; the last match counts
+    image_px         (height, width) of the largest picture; None keeps the checkpoint's limit
+    text_length      tokens of the chunk that the parity gate checks besides its own shapes; None for its own only
+    max_length       tokens of a key/value slot: prompt and answer together
+    evidence_layer   decoder layer whose attention is given out; None for the family's choice
+    """
+
+    vision: Storage = "fp32"
+    decoder: Storage = "fp32"
+    head: Storage = "fp32"
+    embedding: Storage = "fp32"
+    overrides: Mapping[str, Storage] = field(default_factory=dict)
+    image_px: tuple[int, int] | None = None
+    text_length: int | None = None
+    max_length: int = 4096
+    evidence_layer: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.image_px is not None and not all(1 <= side <= MAX_SIDE_PX for side in self.image_px):
+            raise Invalid(
+                f"the picture is {self.image_px[0]} x {self.image_px[1]} pixels; expected sides of 1 to {MAX_SIDE_PX}.",
+                field="input_shape",
+            )
+        if not 16 <= self.max_length <= 131072:
+            raise Invalid(f"max_length is {self.max_length}; expected 16 to 131072 tokens.", field="max_length")
+        if self.text_length is not None and not 1 <= self.text_length <= self.max_length:
+            raise Invalid(
+                f"seq_len is {self.text_length}; expected 1 to {self.max_length}, the length of a slot "
+                "(raise --max-length with it).",
+                field="seq_len",
+            )
+
+    @classmethod
+    def of_precision(
+        cls, precision: str, *, block: int = 32, accuracy_level: int = 4, **others: Any
+    ) -> CompileOptions:
+        """The usual mixture for ``precision`` fp32, fp16, int8 or int4; ``others`` are fields that differ from it.
+
+        With int4 the head stays at 8 bits (one wrong token is a wrong answer, and it is a small part of the bytes);
+        so do the vision tower and the embedding.
+        """
+        base = parse_storage(precision, block=block, accuracy_level=accuracy_level)
+        careful = base if isinstance(base, str) else parse_storage("int8", block=block, accuracy_level=accuracy_level)
+        fields: dict[str, Any] = {"vision": careful, "decoder": base, "head": careful, "embedding": careful}
+        return cls(**(fields | {name: value for name, value in others.items() if value is not None}))
+
+    def to_json(self) -> dict[str, Any]:
+        """These options as plain JSON data, for the lineage."""
+        return {
+            "vision": str(self.vision),
+            "decoder": str(self.decoder),
+            "head": str(self.head),
+            "embedding": str(self.embedding),
+            "overrides": {pattern: str(storage) for pattern, storage in self.overrides.items()},
+            "image_px": None if self.image_px is None else list(self.image_px),
+            "text_length": self.text_length,
+            "max_length": self.max_length,
+            "evidence_layer": self.evidence_layer,
+        }
+
+
+def parse_input_shape(text: str) -> tuple[int, int]:
+    """``1,3,384,384`` (pictures, channels, height, width) or ``384,384`` -> (height, width) in pixels."""
+    parts = text.replace("x", ",").split(",")
+    if not all(part.strip().isdigit() for part in parts) or len(parts) not in (2, 4):
+        raise Invalid(
+            f"input shape is {text!r}; expected pictures,channels,height,width as in 1,3,384,384.", field="input_shape"
+        )
+    numbers = [int(part) for part in parts]
+    if len(numbers) == 4 and numbers[:2] != [1, 3]:
+        raise Invalid(
+            f"input shape is {text!r}; expected it to begin with 1,3: one picture of three channels. "
+            "The number of pictures is dynamic and needs no setting.",
+            field="input_shape",
+        )
+    return numbers[-2], numbers[-1]

@@ -1,0 +1,245 @@
+"""The gate of every export: the graphs must compute what transformers' own modules compute.
+
+The reference is never one of our wrappers. Where weights were rounded, the model holds the rounded ones, so that
+rounding is no excuse: what remains is arithmetic. Graphs with accuracy level 4 are checked twice: at level 1, where
+the strict tolerance applies, and as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import torch
+from torch import nn
+
+from foveola.artifact import Finding
+from foveola.exchange import Damaged
+from foveola.family import Family
+from foveola.family.base import Config
+from foveola.lower import reference
+from foveola.lower.export import cache_names
+from foveola.lower.options import CompileOptions
+from foveola.lower.reference import Grid, Row
+from foveola.lower.session import Array, open_session, run, run_in_place
+from foveola.lower.storage import Stored
+
+EXACT = 1e-4
+"""Largest difference over largest value, where both sides compute in fp32."""
+ROUNDED_ACTIVATIONS = 0.1
+"""The same at accuracy level 4, which rounds what goes into every product to 8 bits per block."""
+_SLOT = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of the decoder: row b gets its tokens ``begin[b]`` to ``end[b]``, padded on the right to a chunk."""
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Calls in a row over the same cache. ``in_place``: one buffer for past and present, longer than the texts."""
+
+    name: str
+    steps: tuple[Step, ...]
+    in_place: bool
+
+
+CASES = (
+    Case("prompt", (Step((0,), (23,)),), False),
+    Case("prompt in place", (Step((0,), (23,)),), True),
+    Case("one token, no past", (Step((0,), (1,)),), False),
+    Case("one token, past 11", (Step((11,), (12,)),), False),
+    Case("chunk of 5, past 7", (Step((7,), (12,)),), False),
+    Case("two prompts of 9 and 6", (Step((0, 0), (9, 6)),), False),
+    Case("three rows decode in place", tuple(Step((4 + i, 9 + i, 6 + i), (5 + i, 10 + i, 7 + i)) for i in range(3)), True),
+    Case(
+        "prompt, chunk and tokens in place",
+        (Step((0,), (7,)), Step((7,), (12,)), Step((12,), (13,)), Step((13,), (14,))),
+        True,
+    ),
+)
+
+
+def check_parity(
+    model: nn.Module,
+    family: Family,
+    config: Config,
+    graphs: Mapping[str, ir.Model],
+    stored: Stored,
+    card: Mapping[str, Any],
+    options: CompileOptions,
+) -> Finding:
+    """Compare the graphs with ``model`` on shapes that were not traced. Raises ``Damaged`` beyond the tolerance."""
+    start = time.perf_counter()
+    errors: dict[str, float] = {}
+    for role, compare in (
+        ("vision", lambda session: _vision(session, model, family, config, card, options)),
+        ("embed", lambda session: _embed(session, model, family, config)),
+        ("decoder", lambda session: _decoder(session, model, family, config, card, options)),
+    ):
+        levels = {packed.format.accuracy_level for packed in stored.packed.values()}
+        passes = [("", None, EXACT)] if 4 not in levels else [
+            ("", 1, EXACT),
+            (" at level 4", None, ROUNDED_ACTIVATIONS),
+        ]
+        for suffix, level, tolerance in passes:
+            session = open_session(graphs[role], accuracy_level=level)
+            for name, error in compare(session):
+                errors[f"{role}: {name}{suffix}"] = error
+                _judge(role, name + suffix, error, tolerance)
+    strict = [error for name, error in errors.items() if "level 4" not in name]
+    loose = [error for name, error in errors.items() if "level 4" in name]
+    summary = f"{len(errors)} comparisons; worst relative difference {max(strict):.1e} in fp32"
+    return Finding(
+        step="lower.parity",
+        changed=summary + (f", {max(loose):.1e} with activations of 8 bits" if loose else ""),
+        after={name: float(f"{error:.3g}") for name, error in errors.items()},
+        seconds=time.perf_counter() - start,
+        options={"tolerance": EXACT, "tolerance_level_4": ROUNDED_ACTIVATIONS},
+    )
+
+
+def _judge(role: str, name: str, error: float, tolerance: float) -> None:
+    if error <= tolerance:  # NaN is not
+        return
+    raise Damaged(
+        f"{role}.onnx differs from the model by {error:.2g} of the largest value in the comparison {name!r}; "
+        f"the tolerance is {tolerance:g}. Nothing was written. Please report it with the checkpoint's config.json."
+    )
+
+
+def _difference(got: Array, wanted: torch.Tensor) -> float:
+    expected = wanted.numpy()
+    if got.shape != expected.shape:
+        return float("nan")
+    return float(np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30))
+
+
+def _grids(card: Mapping[str, Any], options: CompileOptions) -> list[tuple[str, list[Grid]]]:
+    merge, patch = card["vision"]["merge_size"], card["vision"]["patch_size"]
+    cases: list[tuple[str, list[Grid]]] = [
+        ("smallest picture", [(merge, merge)]),
+        ("wide picture", [(merge, 5 * merge)]),
+        ("three pictures of different size", [(2 * merge, 3 * merge), (4 * merge, merge), (merge, merge)]),
+    ]
+    if options.image_px is not None:
+        side = merge * patch
+        rows, columns = (merge * -(-length // side) for length in options.image_px)
+        cases.append((f"picture of {options.image_px[0]} x {options.image_px[1]} px", [(rows, columns)]))
+    return cases
+
+
+def _vision(
+    session: ort.InferenceSession,
+    model: nn.Module,
+    family: Family,
+    config: Config,
+    card: Mapping[str, Any],
+    options: CompileOptions,
+) -> Iterator[tuple[str, float]]:
+    merge = family.tower_shape(config).merge_size
+    for seed, (name, grids) in enumerate(_grids(card, options)):
+        made = reference.pictures(model, family, grids, merge, seed)
+        inputs = {
+            "pixel_values": made.pixel_values.numpy(),
+            "position_ids": made.position_ids.numpy(),
+            "segment_ids": made.segment_ids.numpy(),
+        }
+        yield name, _difference(run(session, inputs)["features"], made.features)
+
+
+def _embed(
+    session: ort.InferenceSession, model: nn.Module, family: Family, config: Config
+) -> Iterator[tuple[str, float]]:
+    vocabulary = family.decoder_shape(config).vocabulary
+    table = model.get_submodule(family.parts.embedding)
+    for name, ids in (
+        ("first and last token", torch.tensor([[0, vocabulary - 1]])),
+        ("two rows", torch.arange(vocabulary)[:14].view(2, 7)),
+    ):
+        yield name, _difference(run(session, {"input_ids": ids.numpy()})["inputs_embeds"], table(ids))
+
+
+def _decoder(
+    session: ort.InferenceSession,
+    model: nn.Module,
+    family: Family,
+    config: Config,
+    card: Mapping[str, Any],
+    options: CompileOptions,
+) -> Iterator[tuple[str, float]]:
+    shape, layer = family.decoder_shape(config), int(card["evidence_layer"])
+    rows = [reference.row(model, family, shape, length, layer, seed) for seed, length in enumerate((23, 14, 12))]
+    for case in CASES:
+        yield from _play(session, case, rows)
+    if options.text_length is not None:
+        length = options.text_length
+        row = reference.row(model, family, shape, length, layer, len(rows))
+        yield from _play(session, Case(f"prompt of {length}", (Step((0,), (length,)),), False), [row])
+
+
+def _play(session: ort.InferenceSession, case: Case, rows: Sequence[Row]) -> Iterator[tuple[str, float]]:
+    """Run one case and compare logits, evidence and cache after each of its steps; yields the worst of each."""
+    batch = len(case.steps[0].begin)
+    used = rows[:batch]
+    names = cache_names(len(rows[0].cache) // 2, "past")
+    slot = _SLOT if case.in_place else max(case.steps[0].begin)
+    cache = {name: _past(used, index, case.steps[0].begin, slot) for index, name in enumerate(names)}
+    worst = {"logits": 0.0, "evidence": 0.0, "cache": 0.0}
+    for step in case.steps:
+        inputs = _inputs(step, used)
+        if case.in_place:
+            got = run_in_place(session, inputs, cache, ("logits", "evidence"))
+        else:
+            got = run(session, inputs | cache)
+            cache = {name: got[name.replace("past", "present", 1)] for name in names}
+        for part, error in _compare(step, used, got, [cache[name] for name in names]):
+            worst[part] = max(worst[part], error) if error == error else error
+    for part, error in worst.items():
+        yield f"{case.name} ({part})", error
+
+
+def _past(rows: Sequence[Row], index: int, lengths: Sequence[int], slot: int) -> Array:
+    groups, _, size = rows[0].cache[index].shape
+    buffer = np.zeros((len(rows), groups, slot, size), dtype=np.float32)
+    for b, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        buffer[b, :, :length] = row.cache[index][:, :length].numpy()
+    return buffer
+
+
+def _inputs(step: Step, rows: Sequence[Row]) -> dict[str, Array]:
+    chunk = max(end - begin for begin, end in zip(step.begin, step.end, strict=True))
+    embeds = np.zeros((len(rows), chunk, rows[0].embeds.shape[1]), dtype=np.float32)
+    positions = np.zeros((*rows[0].positions.shape[:-1], len(rows), chunk), dtype=np.int64)
+    for b, (row, begin, end) in enumerate(zip(rows, step.begin, step.end, strict=True)):
+        embeds[b, : end - begin] = row.embeds[begin:end].numpy()
+        positions[..., b, : end - begin] = row.positions[..., begin:end].numpy()
+    return {
+        "inputs_embeds": embeds,
+        "position_ids": positions,
+        "seqlens_k": np.array(step.end, dtype=np.int32) - 1,
+        "total_sequence_length": np.array(max(step.end), dtype=np.int32),
+        "logit_index": np.arange(chunk, dtype=np.int64),
+    }
+
+
+def _compare(
+    step: Step, rows: Sequence[Row], got: Mapping[str, Array], cache: Sequence[Array]
+) -> Iterator[tuple[str, float]]:
+    total = max(step.end)
+    for b, (row, begin, end) in enumerate(zip(rows, step.begin, step.end, strict=True)):
+        yield "logits", _difference(got["logits"][b, : end - begin], row.logits[begin:end])
+        evidence = torch.zeros(total)
+        evidence[:end] = row.evidence[end - 1, :end]
+        yield "evidence", _difference(got["evidence"][b], evidence)
+        for index, kept in enumerate(cache):
+            yield "cache", _difference(kept[b, :, :end], row.cache[index][:, :end])

@@ -1,0 +1,61 @@
+"""Running a graph that is still in memory, to compare it with the model."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+EXTERNAL_BYTES = 1_500_000_000
+"""Above, weights go beside the graph: one protobuf message holds less than 2 GiB."""
+
+
+def save(graph: ir.Model, path: Path) -> None:
+    """Write ``graph`` to ``path``; weights beyond what one file may hold go to ``<path>.data`` beside it."""
+    large = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
+    ir.save(graph, path, external_data=f"{path.name}.data" if large > EXTERNAL_BYTES else None)
+
+
+def open_session(graph: ir.Model, *, accuracy_level: int | None = None) -> ort.InferenceSession:
+    """A CPU session over ``graph``, on request with another accuracy level for all of its MatMulNBits."""
+    nodes = [node for node in graph.graph if node.op_type == "MatMulNBits"] if accuracy_level is not None else []
+    before = [node.attributes["accuracy_level"] for node in nodes]
+    for node in nodes:
+        node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", accuracy_level)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "graph.onnx")
+            save(graph, path)
+            return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    finally:
+        for node, attribute in zip(nodes, before, strict=True):
+            node.attributes["accuracy_level"] = attribute
+
+
+def run(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """All outputs by name."""
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def run_in_place(
+    session: ort.InferenceSession, inputs: Mapping[str, Array], cache: Mapping[str, Array], outputs: Sequence[str]
+) -> dict[str, Array]:
+    """As ``run``, with the buffers of ``cache`` as past and as present at once: ``past.x`` is bound to ``present.x``."""
+    binding = session.io_binding()
+    for name, array in inputs.items():
+        binding.bind_cpu_input(name, np.ascontiguousarray(array))
+    for name, array in cache.items():
+        for bind, bound in ((binding.bind_input, name), (binding.bind_output, name.replace("past", "present", 1))):
+            bind(bound, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+    for name in outputs:
+        binding.bind_output(name)
+    session.run_with_iobinding(binding)
+    bound = [output.numpy() for output in binding.get_outputs()[len(cache) :]]
+    return dict(zip(outputs, bound, strict=True))

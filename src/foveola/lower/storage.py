@@ -1,0 +1,113 @@
+"""Which module's weights are stored how: the plan, and applying it to a loaded model."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from foveola.artifact import Finding
+from foveola.exchange import Invalid
+from foveola.family import Family
+from foveola.lower.dense import fold_patch_kernel
+from foveola.lower.formats import Format, Storage
+from foveola.lower.nbits import Packed, pack
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Modules whose path matches ``pattern`` (shell wildcards) are stored as ``storage``; the last match counts."""
+
+    pattern: str
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A model after ``apply``: its own weights now equal what will be stored, and ``packed`` holds the packed ones."""
+
+    packed: Mapping[str, Packed]
+    plan: Mapping[str, Storage]
+    finding: Finding
+
+
+def plan(model: nn.Module, family: Family, rules: Sequence[Rule]) -> dict[str, Storage]:
+    """Path -> storage, for every matrix of the four parts. Raises ``Invalid`` for a rule that matches nothing."""
+    parts = (family.parts.vision, family.parts.decoder, family.parts.head, family.parts.embedding)
+    paths = [
+        path
+        for path, module in model.named_modules()
+        if isinstance(module, (nn.Linear, nn.Conv3d, nn.Embedding))
+        and any(path == part or path.startswith(f"{part}.") for part in parts)
+    ]
+    planned: dict[str, Storage] = dict.fromkeys(paths, "fp32")
+    for rule in rules:
+        matched = [path for path in paths if fnmatchcase(path, rule.pattern)]
+        if not matched:
+            raise Invalid(
+                f"the pattern {rule.pattern!r} matches no module; modules have names like "
+                f"{', '.join(paths[:: max(1, len(paths) // 4)][:4])}. Correct the pattern or leave it out.",
+                field="rules",
+            )
+        planned |= dict.fromkeys(matched, rule.storage)
+    return planned
+
+
+@torch.no_grad()
+def apply(model: nn.Module, planned: Mapping[str, Storage]) -> Stored:
+    """Round the weights of ``model``, in place, to what ``planned`` stores of them.
+
+    Afterwards the model is the reference for the exported graphs: they must compute what it computes.
+    """
+    start = time.perf_counter()
+    packed: dict[str, Packed] = {}
+    before = after = 0
+    squared_error = squared = 0.0
+    for path, storage in planned.items():
+        module = model.get_submodule(path)
+        exact = _matrix(module)
+        before += 4 * exact.numel()
+        if storage == "fp32":
+            after += 4 * exact.numel()
+            continue
+        if isinstance(storage, Format):
+            packed[path] = pack(exact, storage)
+            rounded = packed[path].dequantised()
+            after += packed[path].nbytes
+        else:
+            rounded = exact.half().float()
+            after += 2 * exact.numel()
+        squared_error += float((rounded - exact).square().sum())
+        squared += float(exact.square().sum())
+        _replace(module, rounded)
+    counts = Counter(str(storage) for storage in planned.values())
+    finding = Finding(
+        step="lower.round",
+        changed="weights rounded to nearest: " + ", ".join(f"{n} x {name}" for name, n in sorted(counts.items())),
+        before={"weight_bytes": before, "relative_weight_error": 0.0},
+        after={"weight_bytes": after, "relative_weight_error": (squared_error / max(squared, 1e-30)) ** 0.5},
+        seconds=time.perf_counter() - start,
+    )
+    return Stored(packed, dict(planned), finding)
+
+
+def _matrix(module: nn.Module) -> Tensor:
+    if isinstance(module, nn.Conv3d):
+        return fold_patch_kernel(module)
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()
+
+
+def _replace(module: nn.Module, rounded: Tensor) -> None:
+    """A parameter of its own: where head and embedding were tied, each keeps its own rounding from here on."""
+    if isinstance(module, nn.Conv3d):
+        frames = module.weight.shape[2]
+        kernel = rounded.view(module.weight.shape[0], module.weight.shape[1], 1, *module.weight.shape[3:])
+        rounded = (kernel / frames).repeat(1, 1, frames, 1, 1)
+    module.weight = nn.Parameter(rounded, requires_grad=False)

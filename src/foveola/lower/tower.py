@@ -1,0 +1,102 @@
+"""The vision tower as a graph: packed patches of any number of pictures in, features for the decoder out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from foveola.family import TowerNames
+from foveola.family.base import TowerShape
+from foveola.lower import operators
+from foveola.lower.activation import activation
+from foveola.lower.dense import PackedWeights, layer
+from foveola.lower.rotary import Rotary
+
+
+class Norm(nn.Module):
+    """The weights and epsilon of one layer normalisation of the model."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, source: nn.Module) -> None:
+        super().__init__()
+        assert isinstance(source, nn.LayerNorm)
+        self.register_buffer("weight", source.weight.detach())
+        self.register_buffer("bias", source.bias.detach())
+        self.epsilon = float(source.eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., E] -> [..., E]."""
+        return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+    def after_adding(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """``(norm(x + residual), x + residual)``."""
+        return operators.add_layer_norm(x, residual, self.weight, self.bias, self.epsilon, None)
+
+
+class Block(nn.Module):
+    """The layers of one block of the tower."""
+
+    def __init__(
+        self, model: nn.Module, path: str, names: TowerNames, shape: TowerShape, packed: PackedWeights
+    ) -> None:
+        super().__init__()
+        at = f"{path}.".__add__
+        self.attention_norm = Norm(model.get_submodule(at(names.attention_norm)))
+        self.qkv = layer(model, [at(names.query_key_value)], packed)
+        self.output = layer(model, [at(names.output)], packed)
+        self.mlp_norm = Norm(model.get_submodule(at(names.mlp_norm)))
+        self.up = layer(model, [at(names.up)], packed)
+        self.down = layer(model, [at(names.down)], packed)
+        self.activation = activation(shape.activation)
+
+    def mlp(self, x: Tensor) -> Tensor:
+        """[1, N, E] -> [1, N, E]."""
+        down: Tensor = self.down(self.activation(self.up(x)))
+        return down
+
+
+class TowerGraph(nn.Module):
+    """A pre-norm tower over packed patches, for tracing. Inputs and outputs as in ``export.VISION``.
+
+    All pictures go through in one sequence; a patch sees its own picture only. transformers loops over the pictures
+    instead, which no graph with dynamic shapes can hold.
+    """
+
+    def __init__(
+        self, model: nn.Module, vision: str, names: TowerNames, shape: TowerShape, packed: PackedWeights
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        root = model.get_submodule(vision)
+        self.patch = layer(model, [f"{vision}.{names.patch}"], packed)
+        self.rotary = Rotary(root.get_submodule(names.rotary), shape.rotary_axes)
+        count = len(list(root.get_submodule(names.blocks).children()))
+        self.blocks = nn.ModuleList(
+            Block(model, f"{vision}.{names.blocks}.{index}", names, shape, packed) for index in range(count)
+        )
+        self.norm = Norm(root.get_submodule(names.merger_norm))
+        self.merger_up = layer(model, [f"{vision}.{names.merger_up}"], packed)
+        self.merger_down = layer(model, [f"{vision}.{names.merger_down}"], packed)
+        self.scale = shape.head_dim**-0.5
+
+    def forward(self, pixel_values: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
+        """[N, C*P*P], [N, 2], [N] -> [N / merge**2, H]."""
+        heads = self.shape.heads
+        residual = self.patch(pixel_values)[None]
+        cos, sin = self.rotary(position_ids.t()[:, None])
+        bias = torch.where(segment_ids[:, None] == segment_ids[None], 0.0, torch.finfo(torch.float32).min)[None, None]
+        x = self.blocks[0].attention_norm(residual)
+        for index, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            q, k, v = block.qkv(x).chunk(3, dim=-1)
+            q, k = operators.rotary(q, cos, sin, heads), operators.rotary(k, cos, sin, heads)
+            attended = operators.attention(q, k, v, bias, heads=heads, scale=self.scale)
+            x, residual = block.mlp_norm.after_adding(block.output(attended), residual)
+            following = self.blocks[index + 1].attention_norm if index + 1 < len(self.blocks) else self.norm
+            assert isinstance(following, Norm)
+            x, residual = following.after_adding(block.mlp(x), residual)
+        merged = x.reshape(-1, self.shape.merge_size**2 * x.shape[-1])
+        features: Tensor = self.merger_down(nn.functional.gelu(self.merger_up(merged)))
+        return features
