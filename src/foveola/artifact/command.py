@@ -1,75 +1,88 @@
-"""``foveola inspect DIR``: what an artefact is, which files it has, what was done to it."""
+"""``foveola inspect``: verify an artefact and show what it is and where it comes from."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from foveola.artifact.describe import describe
-
-MIB = 2**20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """The arguments of the verb."""
     parser.add_argument("artefact", metavar="DIR", type=Path, help="a bundle or a checkpoint")
-    parser.add_argument("--json", action="store_true", help="print everything that is known, as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs instead of tables for people")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Verify, describe, and return 0. Raises Damaged with the name of the file that is wrong."""
-    known = describe(arguments.artefact)
+    """Print the description. Raises Damaged, with the file's name, for an artefact that is not what it should be."""
+    description = describe(arguments.artefact)
     if arguments.json:
-        print(json.dumps(known, ensure_ascii=False, indent=2))
-        return 0
-    console = Console(highlight=False)
-    console.print(_facts(known))
-    console.print(_files(known["files"]))
-    console.print(_lineage(known["lineage"]) if known["lineage"] else "No step is recorded in its lineage.")
+        json.dump(description, sys.stdout, indent=1, ensure_ascii=False)
+        print()
+    else:
+        _show(description)
     return 0
 
 
-def _facts(known: dict[str, Any]) -> Table:
-    table = Table(show_header=False, box=None)
-    for name, value in known.items():
-        if isinstance(value, str | int | float):
-            table.add_row(f"[bold]{name}", escape(_size(value) if name == "bytes" else str(value)))
-    for name, value in known.get("bytes_by_dtype", {}).items():
-        table.add_row(f"[bold]{escape(name)}", _size(value))
-    return table
+def _show(description: Mapping[str, Any]) -> None:
+    from rich.console import Console  # after the work, so that --json and errors do not pay for it
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{escape(description['name'])}[/bold]  {description['kind']}, every file as it should be")
+    for label, value in _facts(description):
+        console.print(f"  {label:<13} {escape(value)}")
+    files = Table("file", "bytes", "sha256", title="Files", title_justify="left", box=None, pad_edge=False)
+    files.columns[1].justify = "right"
+    for file in description["files"]:
+        files.add_row(escape(file["name"]), f"{file['bytes']:,}", file.get("sha256", "")[:16])
+    console.print(files)
+    if not description["lineage"]:
+        console.print("Lineage: none recorded.")
+        return
+    lineage = Table(
+        "step", "what it changed", "figure", "before", "after", "", title="Lineage", title_justify="left", box=None,
+        pad_edge=False,
+    )  # fmt: skip
+    for finding in description["lineage"]:
+        step, changed = escape(finding["step"]), escape(finding["changed"])
+        kind = "measured" if finding["measured"] else "modelled"
+        figures = list(dict.fromkeys([*finding["before"], *finding["after"]]))
+        for figure in figures or [""]:
+            before, after = (_number(finding[side].get(figure, "")) for side in ("before", "after"))
+            lineage.add_row(step, changed, escape(figure), escape(before), escape(after), kind if figure else "")
+            step = changed = ""
+    console.print(lineage)
 
 
-def _files(files: list[dict[str, Any]]) -> Table:
-    table = Table("file", "size", "sha256")
-    for file in files:
-        table.add_row(escape(file["name"]), _size(file["bytes"]), file.get("sha256", "")[:16])
-    return table
+def _facts(description: Mapping[str, Any]) -> list[tuple[str, str]]:
+    facts = [
+        ("model hash", description["model_hash"] or "none: not sealed"),
+        ("bytes", f"{description['bytes']:,}"),
+    ]
+    if description["kind"] == "bundle":
+        model = description["model"]
+        facts += [
+            ("created", description["created"]),
+            ("family", str(model["family"])),
+            ("graphs", ", ".join(model["graphs"])),
+        ]
+    else:
+        facts += [
+            ("architecture", ", ".join(map(str, description["architectures"])) or "not named"),
+            ("parameters", f"{description['parameters']:,} in {description['tensors']:,} tensors"),
+            ("bytes by type", ", ".join(f"{k} {v:,}" for k, v in description["bytes_by_dtype"].items())),
+        ]
+    return facts
 
 
-def _lineage(findings: list[dict[str, Any]]) -> Table:
-    table = Table("step", "what changed", "before", "after", "", "seconds")
-    for finding in findings:
-        measured = "measured" if finding["measured"] else "modelled"
-        sides = (_figures(finding["before"]), _figures(finding["after"]))
-        table.add_row(
-            escape(finding["step"]), escape(finding["changed"]), *sides, measured, f"{finding['seconds']:.1f}"
-        )
-    return table
-
-
-def _figures(figures: dict[str, Any]) -> str:
-    return escape(
-        "\n".join(
-            f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in figures.items()
-        )
-    )
-
-
-def _size(count: int | float | str) -> str:
-    return f"{int(count) / MIB:.2f} MiB"
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

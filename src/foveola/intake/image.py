@@ -96,10 +96,7 @@ def decode(data: bytes, limits: Limits = Limits(), *, enough_pixels: int | None 
     image = _load(header, enough_pixels)
     rgb = to_rgb(image, header)
     image.close()
-    width, height = header.width, header.height
-    if header.orientation >= 5:
-        width, height = height, width
-    return Picture(upright(rgb, header.orientation), (width, height), header.format)
+    return Picture(upright(rgb, header.orientation), header.upright_size, header.format)
 
 
 def measure(data: bytes, limits: Limits = Limits()) -> Header:

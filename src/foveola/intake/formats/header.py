@@ -27,6 +27,11 @@ class Header:
     transparent: tuple[int, ...] | None = None
     frame: tuple[int, int, int, int] | None = None
 
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """(width, height) as a person sees the picture, orientation applied."""
+        return (self.height, self.width) if self.orientation >= 5 else (self.width, self.height)
+
 
 def damaged(name: str, what: str) -> BadImage:
     """The refusal of a file that breaks its format's rules."""
