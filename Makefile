@@ -33,11 +33,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # What serving needs: no torch. The stamp is older than pyproject.toml when the dependencies may have changed.
+# Byte code is made for what serving imports, instead of for every file of every package: that is most of the time.
 $(VENV)/.serving: pyproject.toml | $(BIN)/python
-	$(PIP) install --editable .
+	$(PIP) install --no-compile --editable .
+	$(BIN)/python -c 'import foveola.serve.run, foveola.engine.engine'
 	touch $@
 
 # What the tests need besides: the workshop (torch) and the tools.
 $(VENV)/.testing: pyproject.toml | $(BIN)/python
-	$(PIP) install --editable '.[workshop,bench,dev]'
+	$(PIP) install --no-compile --editable '.[workshop,bench,dev]'
 	touch $(VENV)/.serving $@
