@@ -25,6 +25,7 @@ from foveola.intake.colour import to_rgb
 from foveola.intake.formats import READERS, sniff
 from foveola.intake.formats.header import Header, damaged
 from foveola.intake.formats.orientation import upright
+from foveola.intake.formats.png import has_all_rows
 
 FORMATS = tuple(READERS)
 """Formats that can be decoded; ``Limits.formats`` may allow fewer."""
@@ -135,6 +136,8 @@ def _load(header: Header, enough_pixels: int | None) -> Image.Image:
         if enough_pixels is not None:
             _draft(image, header, enough_pixels)
         image.load()
+        if header.format == "PNG" and _may_lack_rows(image) and not has_all_rows(header.body):
+            raise damaged("PNG", "it has fewer rows than its header promises")
         return image
     except (BadImage, TooLarge):
         raise
@@ -145,6 +148,13 @@ def _load(header: Header, enough_pixels: int | None) -> Image.Image:
         ) from None
     except Exception:  # noqa: BLE001 - plugins raise nearly every built-in exception for broken files
         raise damaged(header.format, "its picture data is cut off or broken") from None
+
+
+def _may_lack_rows(image: Image.Image) -> bool:
+    """Rows that never came are 0 in every channel, the last one first; in an interlaced picture it may be any."""
+    width, height = image.size
+    last = image.crop((0, height - 1, width, height))
+    return bool(image.info.get("interlace")) or last.getbbox(alpha_only=False) is None
 
 
 def _draft(image: Image.Image, header: Header, enough_pixels: int) -> None:

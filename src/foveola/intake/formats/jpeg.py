@@ -14,6 +14,7 @@ pass over all blocks however few bytes it has, so that thousands of empty ones w
 _SOI, _EOI, _SOS, _APP1, _ADOBE, _JFIF, _COM = 0xD8, 0xD9, 0xDA, 0xE1, 0xEE, 0xE0, 0xFE
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_HUFFMAN = frozenset({0xC0, 0xC1, 0xC2})
 _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 
@@ -21,6 +22,7 @@ def read_jpeg(data: bytes) -> Header:
     """Measure a JPEG; keep its tables, frame and scans, JFIF and Adobe markers (they say which colours it has)."""
     kept = [b"\xff\xd8"]
     frame: bytes | None = None
+    coding = 0
     exif = b""
     by_xmp = None
     position = 2
@@ -43,7 +45,7 @@ def read_jpeg(data: bytes) -> Header:
         if marker in _FRAMES:
             if frame is not None:
                 raise damaged("JPEG", "it has two frame headers")
-            frame = segment
+            frame, coding = segment, marker
         if marker == _SOS:
             break
         if marker == _APP1 and segment.startswith(b"Exif\0\0"):
@@ -58,6 +60,9 @@ def read_jpeg(data: bytes) -> Header:
     if frame is None:
         raise damaged("JPEG", "its picture data comes before its size")
     width, height = _measure(frame)
+    if coding in _HUFFMAN and 8 * (len(data) - position) < -(-width // 8) * -(-height // 8):
+        # Every block of 8 x 8 takes a bit or more. The decoder would show grey for the blocks that never come.
+        raise damaged("JPEG", f"it has too few bytes for {width} x {height} pixels")
     body = b"".join((*kept, memoryview(data)[position:]))
     if body.count(b"\xff\xda") * width * height > _MAX_SCAN_PIXELS:
         raise BadImage(

@@ -116,6 +116,8 @@ class _Values:
 def _open(data: bytes) -> tuple[_Layout, int]:
     order: Literal["little", "big"] = "little" if data[:2] == b"II" else "big"
     if int.from_bytes(data[2:4], order) == 43:
+        if order == "big":
+            raise unsupported("TIFF", "the layout for large files in big-endian order")  # Pillow does not know it
         layout, at = _Layout(order, 8, 20, 8), 8
     else:
         layout, at = _Layout(order, 2, 12, 4), 4
