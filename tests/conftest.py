@@ -19,3 +19,20 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip("the project's shared data folder is not next to the repository (set FOVEOLA_SHARED)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def random_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiled bundle of a small random Qwen2-VL, whose pictures are scaled to at most 112 x 112 pixels.
+
+    Needs the workshop; made once per session.
+    """
+    pytest.importorskip("torch", reason="the workshop is not installed")
+    from foveola.lower.compile import compile_checkpoint
+    from foveola.lower.options import CompileOptions
+    from tests.checkpoints import random_checkpoint
+
+    folder = tmp_path_factory.mktemp("random")
+    random_checkpoint(folder / "checkpoint")
+    options = CompileOptions(image_px=(112, 112), max_length=1024)
+    return compile_checkpoint(folder / "checkpoint", folder / "bundle", options, name="random").path

@@ -152,7 +152,7 @@ def test_the_real_verbs_refuse_clearly(argv: list[str], env: dict[str, str], tol
 
 
 def test_a_taken_port_is_refused_clearly(tmp_path: Path) -> None:
-    from foveola.serve.run import listen
+    from foveola.serve.listen import listen
 
     with listen("127.0.0.1", 0) as taken:
         port = str(taken.getsockname()[1])

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from foveola.exchange import Damaged, Piece, Request
+from foveola.serve.listen import listen
+from foveola.serve.log import configure
 from foveola.serve.options import ServeOptions
 from foveola.serve.run import serve
 from foveola.serve.service import Served
@@ -21,7 +23,7 @@ def main() -> int:
     go = Path(sys.argv[1])
     settings = dict(word.split("=") for word in sys.argv[2:])
     damaged = settings.pop("damaged", "") == "yes"
-    options = ServeOptions(port=0, **{name: float(value) for name, value in settings.items()})
+    options = ServeOptions(**{name: float(value) for name, value in settings.items()})
 
     async def answer(request: Request) -> AsyncIterator[Piece]:
         text = request.turns[-1].text
@@ -38,7 +40,9 @@ def main() -> int:
             raise Damaged("vision.onnx is truncated: copy the bundle again.")
         return Served("fake", MODEL_HASH, 0, answer)
 
-    return serve(options, load)
+    configure()
+    with listen("127.0.0.1", 0) as listening:
+        return serve(options, load, listening)
 
 
 if __name__ == "__main__":

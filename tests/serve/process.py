@@ -15,7 +15,7 @@ from typing import Any, Self
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0  # only reached when something is broken
+PATIENCE_S = 120.0  # only reached when something is broken
 
 
 class Process:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from foveola.serve.run import listen
+from foveola.serve.listen import CannotListen, listen
 from tests.serve.fake import events
 from tests.serve.process import Process
 
@@ -17,6 +18,19 @@ ASK = "/v1/vlm/invoke"
 
 def start(go: Path, *settings: str) -> Process:
     return Process("-m", "tests.serve.fake_server", str(go), *settings)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """One server for all tests that leave it running."""
+    with start(tmp_path_factory.mktemp("running") / "never") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(running: Process) -> Iterator[httpx.Client]:
+    with running.ready() as client:
+        yield client
 
 
 def test_a_request_under_way_is_finished_after_sigterm_and_the_exit_code_is_0(tmp_path: Path) -> None:
@@ -86,50 +100,50 @@ def test_the_log_has_one_line_per_request_and_no_text_of_a_user(tmp_path: Path) 
     assert server.noise == []
 
 
-def test_a_client_that_leaves_is_logged_as_such(tmp_path: Path) -> None:
-    with start(tmp_path / "never") as server, server.ready() as client:
-        with client.stream("POST", f"{ASK}?stream=1", json={"prompt": "wait"}) as response:
-            next(response.iter_text())
-        assert server.until("request", status=499)["route"] == ASK
-        assert client.post(ASK, json={"prompt": "a"}).status_code == 200
-        server.terminate()
-        assert server.wait() == 0
+def test_a_client_that_leaves_is_logged_as_such(running: Process, client: httpx.Client) -> None:
+    with client.stream("POST", f"{ASK}?stream=1", json={"prompt": "wait"}) as response:
+        next(response.iter_text())
+    assert running.until("request", status=499)["route"] == ASK
+    assert client.post(ASK, json={"prompt": "a"}).status_code == 200
 
 
-def test_a_damaged_model_ends_the_process_with_its_message(tmp_path: Path) -> None:
-    with start(tmp_path / "go", "damaged=yes") as server:
-        assert server.wait() == 2
-        [line] = [line for line in server.log if line["event"] == "load_failed"]
-        assert line["message"] == "vision.onnx is truncated: copy the bundle again."
-        assert "trace" not in line
+def test_a_large_upload_is_refused_with_a_reply_that_arrives(client: httpx.Client) -> None:
+    for _ in range(2):
+        response = client.post(ASK, content=b"x" * 60_000_000, headers={"content-type": "application/json"})
+        assert response.status_code == 413
+        assert response.json()["error"]["code"] == "too_large"
+    assert client.get("/health/ready").status_code == 200
 
 
-def test_a_large_upload_is_refused_with_a_reply_that_arrives(tmp_path: Path) -> None:
-    with start(tmp_path / "go") as server, server.ready() as client:
-        for _ in range(2):
-            response = client.post(ASK, content=b"x" * 60_000_000, headers={"content-type": "application/json"})
-            assert response.status_code == 413
-            assert response.json()["error"]["code"] == "too_large"
-        assert client.get("/health/ready").status_code == 200
+def connect(client: httpx.Client) -> socket.socket:
+    return socket.create_connection((client.base_url.host, client.base_url.port))
 
 
-def test_a_body_in_frames_of_one_byte(tmp_path: Path) -> None:
+def test_a_body_in_frames_of_one_byte(client: httpx.Client) -> None:
     body = b'--x\r\nContent-Disposition: form-data; name="prompt"\r\n\r\n"Which?"\r\n--x--\r\n'
     head = (
         f"POST {ASK} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
         "Content-Type: multipart/form-data; boundary=x\r\n\r\n"
     ).encode()
     frames = b"".join(b"1\r\n" + bytes([byte]) + b"\r\n" for byte in body) + b"0\r\n\r\n"
-    with (
-        start(tmp_path / "go") as server,
-        server.ready() as client,
-        socket.create_connection((client.base_url.host, client.base_url.port)) as connection,
-    ):
+    with connect(client) as connection:
         connection.sendall(head + frames)
         reply = b""
         while chunk := connection.recv(65536):
             reply += chunk
     assert reply.startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_waits_to_be_told_to_go_on(client: httpx.Client) -> None:
+    head = f"POST {ASK} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Type: application/json\r\n"
+    with connect(client) as connection:
+        connection.sendall(f"{head}Content-Length: 15\r\n\r\n".encode())
+        assert connection.recv(1024).startswith(b"HTTP/1.1 100")
+        connection.sendall(b'{"prompt": "a"}')
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    with connect(client) as connection:  # what is too large is refused without being sent
+        connection.sendall(f"{head}Content-Length: 99000000\r\n\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize(
@@ -141,21 +155,29 @@ def test_a_body_in_frames_of_one_byte(tmp_path: Path) -> None:
         b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 50_000,
     ],
+    ids=["TLS", "negative length", "two lengths", "long address", "many headers"],
 )
-def test_noise_on_the_port_is_refused_and_survived(tmp_path: Path, noise: bytes) -> None:
-    with start(tmp_path / "go") as server, server.ready() as client:
-        with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
-            try:
-                connection.sendall(noise + b"\r\n\r\n")
-                reply = connection.recv(65536)
-            except ConnectionError:  # closed on us while we were still sending
-                reply = b""
-        assert reply == b"" or reply.startswith(b"HTTP/1.1 400")
-        assert client.get("/health/ready").status_code == 200
+def test_noise_on_the_port_is_refused_and_survived(client: httpx.Client, noise: bytes) -> None:
+    with connect(client) as connection:
+        try:
+            connection.sendall(noise + b"\r\n\r\n")
+            reply = connection.recv(65536)
+        except ConnectionError:  # closed on us while we were still sending
+            reply = b""
+    assert reply == b"" or reply.startswith(b"HTTP/1.1 400")
+    assert client.get("/health/ready").status_code == 200
+
+
+def test_a_damaged_model_ends_the_process_with_its_message(tmp_path: Path) -> None:
+    with start(tmp_path / "go", "damaged=yes") as server:
+        assert server.wait() == 2
+        [line] = [line for line in server.log if line["event"] == "load_failed"]
+        assert line["message"] == "vision.onnx is truncated: copy the bundle again."
+        assert "trace" not in line
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(OSError, match="Cannot listen on 127.0.0.1 port .*--port"):
+    with listen("127.0.0.1", 0) as taken, pytest.raises(CannotListen, match="Cannot listen on 127.0.0.1 port .*--port"):
         listen("127.0.0.1", taken.getsockname()[1])
-    with pytest.raises(OSError, match="Cannot listen on no.such.host.invalid port 1"):
+    with pytest.raises(CannotListen, match="Cannot listen on no.such.host.invalid port 1"):
         listen("no.such.host.invalid", 1)

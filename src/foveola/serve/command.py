@@ -6,9 +6,10 @@ import argparse
 import os
 from pathlib import Path
 
-from foveola.exchange import Refusal
 from foveola.options import BadSetting, resolve
 from foveola.serve.embedded import embedded_bundle
+from foveola.serve.listen import listen
+from foveola.serve.log import configure
 from foveola.serve.options import ServeOptions
 
 
@@ -21,12 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings file (default: foveola.toml, if any)")
 
 
-class CannotListen(Refusal):
-    """The address or the port is not to be had."""
-
-    code = "cannot_listen"
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Raises ``BadSetting``, ``CannotListen``, ``Unavailable`` (no such bundle)."""
     flags = {name: getattr(arguments, name) for name in ("bundle", "host", "port")}
@@ -35,10 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not bundle.is_dir():
         raise BadSetting(f"The bundle {bundle} is no directory; name one that `foveola compile` wrote.")
 
-    from foveola.serve.load import load
-    from foveola.serve.run import serve
+    configure()
+    with listen(options.host, options.port) as listening:
+        from foveola.serve.load import load
+        from foveola.serve.run import serve
 
-    try:
-        return serve(options, lambda: load(bundle))
-    except OSError as error:
-        raise CannotListen(str(error)) from None
+        return serve(options, lambda: load(bundle), listening)

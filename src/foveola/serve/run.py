@@ -1,4 +1,4 @@
-"""The process: a socket first, then the model in the background, a clean end on SIGTERM."""
+"""The process: the model is loaded in the background, and SIGTERM is a clean end."""
 
 from __future__ import annotations
 
@@ -20,19 +20,6 @@ from foveola.serve.options import ServeOptions
 from foveola.serve.service import Load, Service
 
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
-BACKLOG = 512
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ``OSError`` with an explanation for a person."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise OSError(
-            f"Cannot listen on {host} port {port}: {error.strerror or error}. "
-            "Stop what listens there, or choose another with --host and --port."
-        ) from None
 
 
 class _Server(uvicorn.Server):
@@ -56,36 +43,32 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(options: ServeOptions, load: Load) -> int:
-    """Serve until a signal comes; returns the exit code. Needs the main thread.
+def serve(options: ServeOptions, load: Load, listening: socket.socket) -> int:
+    """Serve on ``listening`` until a signal comes; returns the exit code. Needs the main thread.
 
     0 after SIGTERM or SIGINT, when every running request was finished or ``drain_s`` was over; 2 when the model
     was refused while loading, 1 when loading failed in another way.
     """
-    log.configure()
-    with listen(options.host, options.port) as listening:
-        port = listening.getsockname()[1]
-        log.event(logging.INFO, "listening", host=options.host, port=port)
-        failures: list[BaseException] = []
+    failures: list[BaseException] = []
 
-        def give_up(error: BaseException) -> None:
-            failures.append(error)
-            server.should_exit = True
+    def give_up(error: BaseException) -> None:
+        failures.append(error)
+        server.should_exit = True
 
-        service = Service(load, options, on_failure=give_up)
-        config = uvicorn.Config(
-            create_app(service),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-            ws="none",
-            http="h11",  # unlike httptools it bounds the size of the headers
-            timeout_graceful_shutdown=math.ceil(options.drain_s),
-        )
-        server = _Server(config, service)
-        asyncio.run(server.serve(sockets=[listening]))
-        log.event(logging.INFO, "stopped")
+    service = Service(load, options, on_failure=give_up)
+    config = uvicorn.Config(
+        create_app(service),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        ws="none",
+        http="h11",  # unlike httptools it bounds the size of the headers
+        timeout_graceful_shutdown=math.ceil(options.drain_s),
+    )
+    server = _Server(config, service)
+    asyncio.run(server.serve(sockets=[listening]))
+    log.event(logging.INFO, "stopped")
     if failures:
         return EXIT_REFUSED if isinstance(failures[0], Refusal) else EXIT_FAILED
     return EXIT_OK
