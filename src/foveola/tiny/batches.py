@@ -1,0 +1,208 @@
+"""One training step's pictures: groups of equal size, with turns and the labels of the auxiliary heads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from foveola.tiny import labels, real, scenes, words
+from foveola.tiny.model import PATCH, merge_order, to_patches
+from foveola.tiny.real import Record
+from foveola.tiny.scenes import Grey, Scene
+from foveola.tiny.teacher import Teacher
+from foveola.tiny.turns import Packer, Row, turns_for
+
+Grid = tuple[int, int]
+CLASSES = [n for n in words.DEFECTS_ZH if n != words.CLEAN]
+CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
+UNDER = 1 + len(CLASSES) + len(CHARACTERS)
+PLACES = 9
+VIEWS = 10
+IGNORE = -100
+
+EASY_GRIDS: tuple[Grid, ...] = ((2, 4), (2, 6), (2, 8))
+STRIP_GRIDS: tuple[Grid, ...] = ((2, 6), (2, 8), (2, 10), (2, 12), (4, 8), (4, 10), (4, 12))
+LABEL_GRIDS: tuple[Grid, ...] = ((4, 12), (4, 16), (6, 12), (6, 16), (8, 8), (8, 12), (8, 16), (10, 14), (12, 12), (10, 20), (14, 14), (16, 16))
+SCENE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (8, 12), (12, 8), (10, 14), (14, 14), (12, 16), (16, 16))
+SQUARE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (14, 14))
+WIDE_GRIDS: tuple[Grid, ...] = ((8, 12), (8, 18), (10, 14), (10, 24), (12, 8), (14, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pictures of one size. Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K];
+    under [B, N]; places [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None."""
+
+    grid: Grid
+    patches: Tensor
+    ids: Tensor
+    segments: Tensor
+    positions: Tensor
+    slots: Tensor
+    targets: Tensor
+    under: Tensor
+    places: Tensor
+    boxes: Tensor
+    boxed: Tensor
+    picture: Tensor
+    teacher: Tensor | None
+
+
+def _centres(grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    y, x = np.mgrid[0 : grid[0], 0 : grid[1]]
+    return (y + 0.5) / grid[0], (x + 0.5) / grid[1]
+
+
+def under_patches(scene: Scene, grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What lies under the middle of every patch [N], and the place in the code [N]; IGNORE where nobody knows."""
+    under, place = np.zeros(grid, np.int64), np.zeros(grid, np.int64)
+    if not scene.located and not scene.defects and not scene.characters:
+        under[:] = IGNORE if scene.names or scene.reading else 0
+    y, x = _centres(grid)
+    for d in scene.defects:
+        x1, y1, x2, y2 = d.box
+        inside = (x + 0.5 / grid[1] > x1) & (x - 0.5 / grid[1] < x2) & (y + 0.5 / grid[0] > y1) & (y - 0.5 / grid[0] < y2)
+        under[inside] = 1 + CLASSES.index(d.name)
+    for character, index, (x1, y1, x2, y2) in scene.characters:
+        inside = (x >= x1) & (x < x2) & (y + 0.4 / grid[0] > y1) & (y - 0.4 / grid[0] < y2)
+        under[inside] = 1 + len(CLASSES) + CHARACTERS.index(character)
+        place[inside] = min(index + 1, PLACES - 1)
+    return merge_order(under), merge_order(place)
+
+
+def token_halves(per_patch: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[N] in merge order → [N/4, 2]: the left and right half of every merged token, what is not background first."""
+    quads = per_patch.reshape(-1, 2, 2)
+    return np.where(quads[:, 0] != 0, quads[:, 0], quads[:, 1])
+
+
+def _token_boxes(scene: Scene, grid: Grid) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The box of the defect that each merged token touches [n, 4], and whether it touches one [n]."""
+    rows, columns = grid[0] // 2, grid[1] // 2
+    boxes, touched = np.zeros((rows * columns, 4), np.float32), np.zeros(rows * columns, bool)
+    if not scene.located:
+        return boxes, touched
+    y, x = np.mgrid[0:rows, 0:columns]
+    for d in scene.defects:
+        x1, y1, x2, y2 = d.box
+        inside = ((x + 1) / columns > x1) & (x / columns < x2) & ((y + 1) / rows > y1) & (y / rows < y2)
+        boxes[inside.reshape(-1)] = d.box
+        touched |= inside.reshape(-1)
+    return boxes, touched
+
+
+def _jitter(rng: np.random.Generator, grey: Grey, size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Resizes to (height, width) and varies light, contrast and noise: uint8 [H, W, 3]."""
+    x = np.asarray(Image.fromarray(np.ascontiguousarray(grey)).resize(size[::-1], Image.Resampling.BICUBIC), np.float32)
+    mean = float(x.mean())
+    x = (x - mean) * rng.uniform(0.75, 1.3) + mean + rng.uniform(-25, 25)
+    if rng.random() < 0.3:
+        x = x + rng.standard_normal(x.shape).astype(np.float32) * rng.uniform(0, 8)
+    return scenes.colour(rng, x, share=0.08)
+
+
+class Source:
+    """Draws groups; everything drawn depends on the seed given to ``group`` alone."""
+
+    def __init__(self, records: Sequence[Record], packer: Packer, teacher: Teacher | None) -> None:
+        self._records = [r for r in records if not r.held_out]
+        self._by_source = {s: [r for r in self._records if r.source == s] for s in real.SOURCES}
+        self._magnetic = {n: [r for r in self._by_source["magnetic_tile"] if r.name == n] for n in real.MAGNETIC.values()}
+        self._clean = [r for r in self._records if not r.name and not r.boxes and not r.reading and r.source != "deeppcb"]
+        self._cutouts = real.cutouts(list(records))
+        self._packer, self._teacher = packer, teacher
+        if teacher is not None:
+            teacher.calibrate(self._records)
+
+    def _real(self, rng: np.random.Generator, grid: Grid) -> tuple[Scene, tuple[str, int, int], Grey]:
+        aspect = grid[1] / grid[0]
+        square = grid[0] == grid[1]
+        table = (
+            {"neu_det": 0.62, "magnetic_tile": 0.2, "deeppcb": 0.07, "bsdata_ballscrew": 0.03, "crackforest": 0.02,
+             "meter_digit": 0.03, "meter_needle": 0.03}
+            if square
+            else {"magnetic_tile": 0.8, "bsdata_ballscrew": 0.1, "crackforest": 0.05, "deeppcb": 0.05}
+        )  # fmt: skip
+        source = str(rng.choice(list(table), p=list(table.values())))
+        pool = self._by_source[source]
+        if source == "magnetic_tile":
+            pool = self._magnetic[str(rng.choice(list(self._magnetic)))]
+            near = [r for r in pool if abs(np.log(r.grey.shape[1] / r.grey.shape[0] / aspect)) < 0.5]
+            pool = near or pool
+        record = pool[int(rng.integers(len(pool)))]
+        number = int(rng.integers(VIEWS))
+        crop, scene = real.view(record, np.random.default_rng([number, len(record.path), int(aspect * 100), hash_of(record.path)]), aspect)
+        pixels = _jitter(rng, crop, (grid[0] * PATCH, grid[1] * PATCH))
+        return replace(scene, pixels=pixels), (record.path, number, int(aspect * 100)), crop
+
+    def _scene(self, rng: np.random.Generator, grid: Grid) -> Scene:
+        height, width = grid[0] * PATCH, grid[1] * PATCH
+        background = None
+        if rng.random() < 0.22:
+            record = self._clean[int(rng.integers(len(self._clean)))]
+            crop, _ = real.view(record, rng, width / height)
+            grey = np.asarray(Image.fromarray(np.ascontiguousarray(crop)).resize((width, height), Image.Resampling.BICUBIC), np.float32)
+            background = (grey, record.material)
+        return scenes.scene(rng, height, width, background=background, cutouts=self._cutouts)
+
+    def group(
+        self, kind: str, grid: Grid, count: int, seed: Sequence[int], *, turns: int = 5, tight: float = 0.0, length: tuple[int, int] = (4, 8)
+    ) -> Group:
+        """``count`` pictures of ``kind`` (real, scene, label) and ``grid``. ``tight`` and ``length`` ease labels, see ``labels.label``."""
+        rng = np.random.default_rng(list(seed))
+        talk = random.Random(int(rng.integers(2**62)))
+        features: Tensor | None = None
+        if kind == "real":
+            drawn = [self._real(rng, grid) for _ in range(count)]
+            pictures = [d[0] for d in drawn]
+            if self._teacher is not None:
+                features = self._teacher.features([d[1] for d in drawn], [np.ascontiguousarray(d[2]) for d in drawn])
+        elif kind == "scene":
+            pictures = [self._scene(rng, grid) for _ in range(count)]
+        else:
+            pictures = [labels.label(rng, grid[0] * PATCH, grid[1] * PATCH, tight=tight, length=length) for _ in range(count)]
+        rows = [self._packer.pack(grid, turns_for(p, talk, turns)) for p in pictures]
+        return collate(grid, pictures, rows, self._packer.pad, features)
+
+
+def hash_of(text: str) -> int:
+    """A stable number of a path's last part, for seeding."""
+    value = 0
+    for c in text.rsplit("/", 1)[-1]:
+        value = (value * 131 + ord(c)) % (2**31)
+    return value
+
+
+def collate(grid: Grid, pictures: list[Scene], rows: list[Row], pad: int, teacher: Tensor | None) -> Group:
+    """Stacks pictures and rows, padded to the longest."""
+    length, answers = max(len(r.ids) for r in rows), max(len(r.slots) for r in rows)
+
+    def padded(arrays: list[NDArray[np.int64]], to: int, fill: int) -> Tensor:
+        return torch.from_numpy(np.stack([np.pad(a, (0, to - len(a)), constant_values=fill) for a in arrays]))
+
+    positions = np.stack([np.pad(r.positions, ((0, 0), (0, length - len(r.ids)))) for r in rows], 1)
+    seen = [under_patches(p, grid) for p in pictures]
+    boxes = [_token_boxes(p, grid) for p in pictures]
+    classes = [CLASSES.index(p.names[0]) if len(set(p.names)) == 1 else (IGNORE if p.names or p.reading or p.code else len(CLASSES)) for p in pictures]
+    return Group(
+        grid=grid,
+        patches=torch.from_numpy(np.stack([to_patches(p.pixels) for p in pictures])),
+        ids=padded([r.ids for r in rows], length, pad),
+        segments=padded([r.segments for r in rows], length, -1),
+        positions=torch.from_numpy(positions),
+        slots=padded([r.slots for r in rows], answers, 0),
+        targets=padded([r.targets for r in rows], answers, IGNORE),
+        under=torch.from_numpy(np.stack([u for u, _ in seen])),
+        places=torch.from_numpy(np.stack([token_halves(p) for _, p in seen])),
+        boxes=torch.from_numpy(np.stack([b for b, _ in boxes])),
+        boxed=torch.from_numpy(np.stack([t for _, t in boxes])),
+        picture=torch.tensor(classes),
+        teacher=teacher,
+    )

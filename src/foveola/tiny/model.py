@@ -1,0 +1,167 @@
+"""The embedded model: a small Qwen2-VL of transformers' own classes, and a batched training path over its weights.
+
+transformers walks over pictures one by one in the vision tower; here pictures of one size go through together.
+``tests/tiny/test_model.py`` holds both paths against one another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast, Qwen2VLConfig, Qwen2VLForConditionalGeneration
+from transformers.vision_utils import get_vision_position_ids
+
+PATCH = 14
+MERGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Widths and depths. ``max_position`` bounds the rotary table, not what is learned."""
+
+    vision_width: int = 192
+    vision_depth: int = 6
+    vision_heads: int = 6
+    width: int = 256
+    inner: int = 768
+    depth: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    vocabulary: int = 2048
+    max_position: int = 2048
+
+
+def build_model(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditionalGeneration:
+    """A model with fresh weights: matrices at 1/sqrt(fan in), what feeds the residual stream scaled down by depth."""
+    ids = {t: tokenizer.convert_tokens_to_ids(t) for t in tokenizer.all_special_tokens}
+    half = shape.width // shape.heads // 2
+    side = 3 * half // 8
+    config = Qwen2VLConfig(
+        text_config={
+            "vocab_size": shape.vocabulary, "hidden_size": shape.width, "intermediate_size": shape.inner,
+            "num_hidden_layers": shape.depth, "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
+            "max_position_embeddings": shape.max_position, "rms_norm_eps": 1e-5,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [half - 2 * side, side, side]},
+            "bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"],
+        },
+        vision_config={
+            "depth": shape.vision_depth, "embed_dim": shape.vision_width, "hidden_size": shape.width, "num_heads": shape.vision_heads,
+            "patch_size": PATCH, "spatial_merge_size": MERGE, "temporal_patch_size": 2, "in_channels": 3,
+        },
+        image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"], tie_word_embeddings=True,
+    )  # fmt: skip
+    model = Qwen2VLForConditionalGeneration(config)
+    model.generation_config.eos_token_id = ids["<|im_end|>"]
+    model.generation_config.pad_token_id = ids["<|endoftext|>"]
+    into_residual = ("o_proj.weight", "down_proj.weight", "attn.proj.weight", "fc2.weight")
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "embed_tokens" in name or "lm_head" in name:
+                weight.normal_(0, 0.04)
+            elif weight.ndim == 2:
+                scale = 1 / math.sqrt(2 * shape.depth) if name.endswith(into_residual) else 1.0
+                weight.normal_(0, scale / math.sqrt(weight.shape[1]))
+    return model
+
+
+def whiten_patches(model: Qwen2VLForConditionalGeneration, pictures: list[NDArray[np.uint8]]) -> None:
+    """Sets the patch embedding to the whitened principal components of grey patches of ``pictures`` [H, W, 3]."""
+    patches = np.concatenate([to_patches(p).reshape(-1, 3, PATCH * PATCH).mean(1) for p in pictures]).astype(np.float64)
+    values, vectors = np.linalg.eigh(patches.T @ patches / len(patches))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    weight = model.model.visual.patch_embed.proj.weight
+    count = min(weight.shape[0], PATCH * PATCH)
+    basis = (vectors[:, :count] / np.sqrt(values[:count] + 1e-3 * values[5])).T * 0.7
+    with torch.no_grad():
+        weight.normal_(0, 0.002)
+        planes = torch.tensor(basis.copy(), dtype=torch.float32).view(count, 1, 1, PATCH, PATCH)
+        weight[:count] += planes.expand(count, 3, 2, PATCH, PATCH) / 6
+
+
+def to_patches(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """uint8 [H, W, 3] → float32 [N, 588] in -1..1: 2×2 merge blocks, channel-major, as the processor orders them,
+    with one of the two equal frames."""
+    height, width, _ = pixels.shape
+    rows, columns = height // PATCH, width // PATCH
+    x = (pixels.astype(np.float32) / 127.5 - 1).transpose(2, 0, 1)
+    x = x.reshape(3, rows // 2, 2, PATCH, columns // 2, 2, PATCH)
+    return x.transpose(1, 4, 2, 5, 0, 3, 6).reshape(rows * columns, 3 * PATCH * PATCH)
+
+
+def merge_order(per_patch: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[rows, columns] → [N] in the order of ``to_patches``."""
+    rows, columns = per_patch.shape
+    return per_patch.reshape(rows // 2, 2, columns // 2, 2).transpose(0, 2, 1, 3).reshape(-1)
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return x * cos + torch.cat((-b, a), -1) * sin
+
+
+def vision_rope(model: Qwen2VLForConditionalGeneration, grid: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """cos, sin [N, head_dim] of the vision tower for one picture of ``grid`` = (rows, columns) patches."""
+    positions = get_vision_position_ids(torch.tensor([[1, *grid]]), MERGE)
+    cos, sin = model.model.visual.rotary_pos_emb(torch.zeros(1), positions)
+    return cos, sin
+
+
+def see(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Pictures of one size: patches [B, N, 588] → (normed patch states [B, N, width], features [B, N/4, hidden])."""
+    tower = model.model.visual
+    weight = tower.patch_embed.proj.weight.sum(2).flatten(1)
+    x = F.linear(patches, weight)
+    cos, sin = rope
+    for block in tower.blocks:
+        batch, count, width = x.shape
+        q, k, v = block.attn.qkv(block.norm1(x)).view(batch, count, 3, block.attn.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = F.scaled_dot_product_attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v)
+        x = x + block.attn.proj(mixed.transpose(1, 2).reshape(batch, count, width))
+        x = x + block.mlp(block.norm2(x))
+    states = tower.merger.ln_q(x)
+    return states, tower.merger.mlp(states.view(states.shape[0], states.shape[1] // 4, -1))
+
+
+def read(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    """The decoder: embeddings [B, L, H], M-RoPE positions [3, B, L], boolean mask [B, 1, L, L] → states [B, L, H]."""
+    decoder = model.model.language_model
+    cos, sin = decoder.rotary_emb(x, positions)
+    cos, sin = cos[:, None], sin[:, None]
+    eps = decoder.config.rms_norm_eps
+    batch, length, width = x.shape
+    for layer in decoder.layers:
+        attention = layer.self_attn
+        h = F.rms_norm(x, (width,), layer.input_layernorm.weight, eps)
+        q, k, v = (
+            p(h).view(batch, length, -1, attention.head_dim).transpose(1, 2)
+            for p in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
+        q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
+        groups = attention.num_key_value_groups
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + attention.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
+        x = x + layer.mlp(F.rms_norm(x, (width,), layer.post_attention_layernorm.weight, eps))
+    return F.rms_norm(x, (width,), decoder.norm.weight, eps)
+
+
+class AuxiliaryHeads(nn.Module):
+    """Heads that only training uses: what lies under each patch and token, its place in the code, the box it belongs to,
+    the picture's class, and the teacher's features."""
+
+    def __init__(self, shape: Shape, under: int, classes: int, places: int, teacher: int) -> None:
+        super().__init__()
+        self.under, self.places = under, places
+        self.patch = nn.Linear(shape.vision_width, under)
+        self.token = nn.Linear(shape.width, 2 * under)
+        self.place = nn.Linear(shape.width, 2 * places)
+        self.box = nn.Linear(shape.width, 4)
+        self.picture = nn.Linear(shape.width, classes)
+        self.teacher = nn.Linear(shape.width, teacher)

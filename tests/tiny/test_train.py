@@ -1,0 +1,140 @@
+"""A short run learns, resumes to the same place, and becomes a checkpoint that transformers loads."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+torch = pytest.importorskip("torch", reason="the workshop is not installed")
+
+from foveola.tiny import labels, real  # noqa: E402
+from foveola.tiny.checkpoint import export_checkpoint  # noqa: E402
+from foveola.tiny.command import run  # noqa: E402
+from foveola.tiny.model import Shape  # noqa: E402
+from foveola.tiny.train import Plan, rate_at, star_mask, train  # noqa: E402
+
+SMALL = Shape(vision_width=32, vision_depth=1, vision_heads=2, width=64, inner=64, depth=1, heads=2, kv_heads=1)
+QUICK = Plan(steps=4, looking=2, decay=1, real=1, scene=1, label=1, save_every=2, threads=1)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Pictures in the layout of the real data: every source, a few of each."""
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    rows = {"defects": [], "ocr": []}
+
+    def picture(part: str, source: str, label: str, name: str, note: dict, size=(64, 64)) -> None:
+        folder = root / part / source
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, size, dtype=np.uint8)).save(folder / name)
+        rows[part].append({"path": f"{source}/{name}", "set": source, "label": label, "annotation": json.dumps(note), "sha256": f"{source}{label}{name}"})
+
+    for c in real.NEU:
+        for i in range(4):
+            picture("defects", "neu_det", c, f"{c}_{i}.png", {"boxes": [[c, 10, 10, 40, 40]]})
+    for m in real.MAGNETIC:
+        for i in range(6):
+            mask = None if m == "good" else "mask.png"
+            picture("defects", "magnetic_tile", m, f"exp_num_{i * 1000}{m}.png", {"mask": mask})
+    mask = np.zeros((64, 64), np.uint8)
+    mask[20:30, 20:30] = 255
+    Image.fromarray(mask).save(root / "defects" / "magnetic_tile" / "mask.png")
+    for i in range(6):
+        picture("defects", "deeppcb", "mostly_open", f"{i}_test.png", {"boxes": [["open", 50, 50, 80, 80]], "template": f"{i}_test.png"}, (320, 320))
+        picture("defects", "bsdata_ballscrew", "pitting", f"p{i}.png", {"boxes": [["pitting", 60, 60, 80, 80]], "sequence": f"s{i}"}, (160, 200))
+        picture("defects", "crackforest", "road_crack", f"r{i}.png", {"seg": "x"})
+        picture("ocr", "meter_digit", "3", f"d{i}.png", {"digit": "3"}, (32, 20))
+        picture("ocr", "meter_needle", "needle_4", f"n{i}.png", {"needle": 4.2})
+    for part, found in rows.items():
+        with (root / part / "manifest.csv").open("w", newline="") as out:
+            writer = csv.DictWriter(out, list(found[0]))
+            writer.writeheader()
+            writer.writerows(found)
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fonts():
+    try:
+        labels.font_files()
+    except FileNotFoundError:
+        pytest.skip("no fonts are installed on this machine")
+
+
+@pytest.fixture(autouse=True)
+def _no_teacher(monkeypatch):
+    monkeypatch.setattr("foveola.tiny.train.Teacher.load", classmethod(lambda cls: None))
+
+
+@pytest.mark.slow
+def test_a_resumed_run_ends_where_an_unbroken_one_does(data, tmp_path, monkeypatch):
+    train(data, tmp_path / "whole", QUICK, SMALL)
+    _stop_after(2, data, tmp_path / "parts", monkeypatch)
+    train(data, tmp_path / "parts", QUICK, SMALL)
+    whole, parts = (torch.load(tmp_path / n / "state.pt", weights_only=True) for n in ("whole", "parts"))
+    assert whole["step"] == parts["step"] == 4
+    for name, weight in whole["trainee"].items():
+        assert torch.allclose(weight, parts["trainee"][name], atol=1e-6), name
+
+    checkpoint = export_checkpoint(tmp_path / "whole", tmp_path / "checkpoint", shape=SMALL)
+    assert checkpoint.lineage[0].step == "tiny.train"
+    from transformers import Qwen2VLForConditionalGeneration
+
+    model = Qwen2VLForConditionalGeneration.from_pretrained(tmp_path / "checkpoint", dtype=torch.float32)
+    trained = whole["trainee"]["model.model.visual.blocks.0.mlp.fc1.weight"]
+    assert torch.allclose(model.model.visual.blocks[0].mlp.fc1.weight, trained, atol=1e-3)
+
+    train(data, tmp_path / "on", Plan(steps=1, looking=0, decay=1, real=1, scene=1, label=1, threads=1), SMALL, start=tmp_path / "checkpoint")
+    assert (tmp_path / "on" / "state.pt").is_file()
+
+
+def _stop_after(step: int, data, out, monkeypatch) -> None:
+    """Ends a run as a power cut would, right after the state of ``step`` was written."""
+    from foveola.tiny import train as module
+
+    save = module._save
+
+    def save_and_stop(path, state):
+        save(path, state)
+        if state["step"] == step:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "_save", save_and_stop)
+        train(data, out, QUICK, SMALL)
+
+
+def test_the_rate_warms_up_stays_and_falls():
+    plan = Plan(steps=1000, looking=200, decay=300, warm_up=10, rate=1.0, least=0.02)
+    assert rate_at(plan, 0) == pytest.approx(0.1)
+    assert rate_at(plan, 100) == 1.0
+    assert rate_at(plan, 200) == pytest.approx(0.1)
+    assert rate_at(plan, 600) == 1.0
+    assert rate_at(plan, 850) == pytest.approx(0.5)
+    assert rate_at(plan, 1000) == pytest.approx(0.02)
+
+
+def test_a_turn_sees_the_picture_and_itself():
+    mask = star_mask(torch.tensor([[0, 0, 1, 1, 2, 2]]))[0, 0]
+    assert mask[3].tolist() == [True, True, True, True, False, False]
+    assert mask[5].tolist() == [True, True, False, False, True, True]
+    assert mask[0].tolist() == [True, False, False, False, False, False]
+
+
+def test_wrong_settings_are_told(tmp_path):
+    import argparse
+
+    from foveola.exchange import Invalid
+    from foveola.tiny.command import add_arguments
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(Invalid, match="steps is 0; expected at least 1"):
+        run(parser.parse_args(["train", "--data", str(tmp_path), "--steps", "0"]))
+    with pytest.raises(Invalid, match="no defects/manifest.csv in the data folder; --data wants the folder"):
+        run(parser.parse_args(["train", "--data", str(tmp_path), "--out", str(tmp_path / "o"), "--steps", "1"]))

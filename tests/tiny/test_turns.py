@@ -1,0 +1,95 @@
+"""Answers follow from the scene, and packed rows keep turns apart."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers", reason="the workshop is not installed")
+
+from foveola.tiny import turns, words  # noqa: E402
+from foveola.tiny.scenes import Defect, Scene  # noqa: E402
+from foveola.tiny.tokens import train_tokenizer  # noqa: E402
+
+EMPTY = np.zeros((0, 0, 3), np.uint8)
+PIT = Scene(EMPTY, "machined part", (Defect("pit", (0.1, 0.1, 0.2, 0.2)),), True, ("pit",))
+CLEAN = Scene(EMPTY, "magnetic tile")
+LABEL = Scene(EMPTY, "printed label", code="A7K39", expiry="2027-01-02")
+
+
+@pytest.mark.parametrize(
+    ("task", "scene", "lang", "answer"),
+    [
+        ("defect", PIT, "en", "pit"),
+        ("defect", PIT, "zh", "凹坑"),
+        ("defect", CLEAN, "en", "no defect"),
+        ("where", PIT, "en", "top left"),
+        ("where", CLEAN, "zh", "无缺陷"),
+        ("box", PIT, "en", "(100,100),(200,200)"),
+        ("box", CLEAN, "en", "no defect"),
+        ("count", PIT, "zh", "1"),
+        ("count", CLEAN, "en", "0"),
+        ("verdict", PIT, "en", "fail"),
+        ("verdict", CLEAN, "zh", "合格"),
+        ("clean", PIT, "en", "yes"),
+        ("clean", CLEAN, "zh", "否"),
+        ("material", CLEAN, "en", "magnetic tile"),
+        ("code", LABEL, "en", "A7K39"),
+        ("expiry", LABEL, "zh", "2027-01-02"),
+        ("length", LABEL, "en", "5"),
+        ("describe", PIT, "en", "A machined part with pit at the top left."),
+    ],
+)
+def test_the_answer_follows_from_the_scene(task, scene, lang, answer):
+    assert turns.one_turn(task, scene, lang, random.Random(0))[1] == answer
+
+
+def test_a_character_is_the_one_asked_for():
+    rng = random.Random(0)
+    for _ in range(20):
+        question, answer = turns.one_turn("char", LABEL, "en", rng)
+        position = next(int(c) for c in question if c.isdigit())
+        assert answer == LABEL.code[position - 1]
+
+
+def test_a_yes_no_question_is_answered_truly():
+    rng = random.Random(0)
+    seen = set()
+    for _ in range(60):
+        question, answer = turns.one_turn("has", PIT, "en", rng)
+        says_pit = " pit" in f" {question.lower()}".replace("pitt", "").replace("pits", "")
+        assert (answer == "yes") == says_pit, question
+        seen.add(answer)
+    assert seen == {"yes", "no"}
+
+
+def test_the_code_is_asked_by_name_where_a_date_stands_beside_it():
+    rng = random.Random(0)
+    names = ("lot", "batch", "serial", "code", "批", "码", "序列")
+    for lang in ("en", "zh"):
+        for _ in range(60):
+            question, _ = turns.one_turn("code", LABEL, lang, rng)
+            assert any(n in question.lower() for n in names)
+
+
+def test_box_and_cell_are_always_trained_where_there_is_one_defect():
+    tasks = [q for q, _ in turns.turns_for(PIT, random.Random(0), 4)]
+    assert len(tasks) == 4
+    answers = {a for _, a in turns.turns_for(PIT, random.Random(3), 3)}
+    assert answers & {"(100,100),(200,200)"}
+    assert answers & {words.CELLS[0], words.CELLS_ZH[0]}
+
+
+def test_a_row_predicts_every_answer_token_from_the_slot_before(tmp_path):
+    packer = turns.Packer(train_tokenizer(tmp_path))
+    row = packer.pack((4, 4), [("What?", "pit"), ("Read the lot code.", "A7K")])
+    said = [*packer.encode("pit"), packer.encode("<|im_end|>")[0], *packer.encode("A7K"), packer.encode("<|im_end|>")[0]]
+    assert row.targets.tolist() == said
+    for slot, target in zip(row.slots[:-1], row.targets[:-1], strict=True):
+        if target != packer.encode("<|im_end|>")[0]:
+            assert row.ids[slot + 1] == target
+    assert set(row.segments.tolist()) == {0, 1, 2}
+    first, second = (row.positions[0][row.segments == n][0] for n in (1, 2))
+    assert first == second
