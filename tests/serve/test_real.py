@@ -133,8 +133,13 @@ def test_a_client_that_leaves_frees_the_only_slot(server: Process, client: httpx
 
 
 def test_the_metrics_are_served(client: httpx.Client) -> None:
-    response = client.get("/metrics")
-    assert response.status_code == 200
+    client.post(ASK, files=form(picture()))
+    client.post(ASK, files=form(b"this is no picture"))
+    figures = client.get("/metrics").text
+    [answered] = re.findall(r"^ocr_latency_seconds_count\{.*\} (\d+)", figures, re.MULTILINE)
+    assert int(float(answered)) >= 1
+    assert re.search(r'^foveola_refused_total\{code="\w+",.*\} \d', figures, re.MULTILINE)
+    assert re.search(r"^foveola_queue_depth\{.*\} 0", figures, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -35,4 +35,4 @@ def run(arguments: argparse.Namespace) -> int:
         from foveola.serve.load import load
         from foveola.serve.run import serve
 
-        return serve(options, lambda: load(bundle), listening)
+        return serve(options, lambda: load(bundle, region=options.region), listening)

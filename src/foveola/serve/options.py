@@ -20,6 +20,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any free port, told in the log
     bundle: Path | None = None  # None: the embedded model
+    region: str = ""  # the label `region` of all metrics: a line, a hall, a plant
     max_image_bytes: int = 20 * MIB  # of one encoded picture
     max_prompt_bytes: int = 256 * KIB  # of the prompt, as JSON
     max_requests: int = 64  # being read, queued or answered at once; one more is told 429
