@@ -11,11 +11,11 @@ from contextlib import aclosing
 from typing import cast
 
 import pytest
-from tests.engine.fakes import FakePreparing, FakeRunner, fake_engine, request, until
 
 from foveola.engine.engine import Engine
 from foveola.engine.once import answer_once
 from foveola.exchange import Answer, BadImage, Busy, Invalid, Piece, Refusal, Request, Unavailable
+from tests.engine.fakes import FakePreparing, FakeRunner, fake_engine, request, until
 
 
 def stream(engine: Engine, asked: Request) -> aclosing[AsyncGenerator[Piece]]:

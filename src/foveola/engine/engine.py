@@ -105,7 +105,7 @@ class Engine:
     @classmethod
     def open(cls, bundle: Bundle | Path, options: EngineOptions | None = None, *, select: Select = keep_all) -> Engine:
         """Load a bundle, warm it up and start; blocks until it can answer. Raises ``Damaged``."""
-        options = options or EngineOptions.for_machine()
+        options = options or EngineOptions()
         bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         with ThreadPoolExecutor(1) as pool:
             loading = pool.submit(OrtRunner, bundle, options)

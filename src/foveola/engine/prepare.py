@@ -81,6 +81,8 @@ class Preparation:
     def _prompt(self, request: Request, pictures: list[Picture]) -> tuple[PromptTokens, tuple[ImageUse, ...]]:
         """The prompt, with the pictures shrunk where that is what it takes to fit the context."""
         draft = self._format.draft(request.turns)
+        if not pictures:
+            return self._format.expand(draft, ()), ()
         room = self._format.max_length - request.sampling.max_tokens - draft.text_tokens
         images = fit_pictures([picture.original for picture in pictures], self._vision, room_tokens=room)
         side = self._vision.patch_size

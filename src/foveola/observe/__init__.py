@@ -1,0 +1,6 @@
+"""What happened, told to operators: one record per request, and Prometheus metrics made from records."""
+
+from foveola.observe.metrics import Metrics
+from foveola.observe.records import Record, Watch, observed
+
+__all__ = ["Metrics", "Record", "Watch", "observed"]

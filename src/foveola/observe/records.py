@@ -1,0 +1,69 @@
+"""One record per request, made by a wrapper around any answerer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from foveola.exchange import Answer, Piece, Refusal, Request, Usage
+
+Outcome = Literal["answered", "refused", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of one request.
+
+    ``seconds`` is the wall time until its end, ``first_piece_s`` that until the first piece (None: there was none).
+    ``code`` is that of the refusal, ``internal_error`` for a failure that is not one. ``usage`` comes with an answer.
+    """
+
+    id: str
+    outcome: Outcome
+    seconds: float
+    first_piece_s: float | None = None
+    code: str | None = None
+    usage: Usage | None = None
+
+
+Watch = Callable[[Record], None]
+
+
+def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.perf_counter) -> Answer:
+    """``answer``, with every ``watch`` called once per request, at its end. Pieces and errors pass unchanged.
+
+    A watch runs on the event loop: it must be quick and must not raise.
+    """
+
+    async def answering(request: Request) -> AsyncIterator[Piece]:
+        began = clock()
+        first: float | None = None
+        usage: Usage | None = None
+        outcome: Outcome = "cancelled"  # what it is when the reader leaves before the last piece
+        code: str | None = None
+        try:
+            async with aclosing(cast("AsyncGenerator[Piece]", answer(request))) as pieces:
+                async for piece in pieces:
+                    if first is None:
+                        first = clock() - began
+                    if piece.finish is not None:  # a reader that has the last piece need not ask for one more
+                        outcome, usage = "answered", piece.usage
+                    yield piece
+        except Refusal as refusal:
+            outcome, code = "refused", refusal.code
+            raise
+        except (GeneratorExit, asyncio.CancelledError):
+            raise
+        except BaseException:
+            outcome, code = "failed", "internal_error"
+            raise
+        finally:
+            record = Record(request.id, outcome, clock() - began, first, code, usage)
+            for watch in watches:
+                watch(record)
+
+    return answering
