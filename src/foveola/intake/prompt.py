@@ -209,9 +209,12 @@ class PromptFormat:
 
         It would not for a tokenizer that treats the first word of a sequence in its own way.
         """
-        probe = (Turn("user", " Is part 7\n\nfine? \n"),)
+        try:
+            pieces = self._render((*self._default, Turn("user", " Is part 7\n\nfine? \n")))
+        except Invalid as refusal:
+            raise Damaged(f"model.json: chat_template fails at one plain question. {refusal.message}") from None
         ours: list[int] = []
-        for piece in (pieces := self._render(probe)):
+        for piece in pieces:
             ours.extend([piece] if isinstance(piece, int) else self._encode(piece))
         names = {token: text for text, token in self._special.items()}
         whole = "".join(names[piece] if isinstance(piece, int) else piece for piece in pieces)
