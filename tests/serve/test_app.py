@@ -52,7 +52,7 @@ async def test_the_json_form_asks_the_same() -> None:
 
 
 async def test_a_large_json_body_is_decoded_beside_the_loop() -> None:
-    picture = bytes(range(256)) * 1000
+    picture = bytes(range(256)) * 4000
     async with laid() as table:
         response = await table.ask_json({"image": base64.b64encode(picture).decode(), "prompt": "a"})
     assert response.status_code == 200

@@ -181,3 +181,12 @@ def test_a_port_that_is_taken_is_told() -> None:
         listen("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(CannotListen, match="Cannot listen on no.such.host.invalid port 1"):
         listen("no.such.host.invalid", 1)
+
+
+def test_replies_are_not_held_back_by_nagle() -> None:
+    with listen("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP  # what asyncio asks before it switches Nagle's algorithm off
+        with socket.create_connection(listening.getsockname()):
+            accepted, _ = listening.accept()
+            with accepted:
+                assert accepted.proto == socket.IPPROTO_TCP

@@ -17,7 +17,7 @@ ACCEPTED = "multipart/form-data or application/json"
 MAX_PARTS = 2  # the third is still named in the refusal
 MAX_PART_HEADERS = 8
 MAX_PART_HEADER_BYTES = 2048
-OFF_LOOP_BYTES = 64 * 1024  # decoding more than this on the event loop would be felt by the others
+OFF_LOOP_BYTES = 1024 * 1024  # decoding more than this on the event loop (3 ms) would be felt by the others
 
 
 async def read_question(http: HttpRequest, options: ServeOptions) -> Question:

@@ -19,10 +19,20 @@ class CannotListen(Refusal):
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening TCP socket; the event ``listening`` tells its port. Raises ``CannotListen``."""
+    listening: socket.socket | None = None
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        # The protocol is named: asyncio switches Nagle's algorithm off only where it is, and with it on, every reply
+        # on a connection that is kept waits 40 ms for the client's acknowledgement.
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
     except OSError as error:
+        if listening is not None:
+            listening.close()
         raise CannotListen(
             f"Cannot listen on {host} port {port}: {error.strerror or error}. "
             "Stop what listens there, or choose another with --host and --port."

@@ -16,6 +16,7 @@ from foveola.serve.schema import EXPECTED, Prompt
 
 _DATA_URL = re.compile(r"data:(?P<type>[^,;]{0,100})(?P<parameters>(?:;[^,;]{0,100}){0,4}),", re.IGNORECASE)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
+_BLANKS = (b"\n", b"\r", b" ", b"\t")  # tools that write base64 break its lines
 _EXAMPLE = '{"text": "What defect is this?"}'
 
 
@@ -106,7 +107,9 @@ def picture_of_text(text: str, max_image_bytes: int) -> bytes:
             field="image",
         )
     try:
-        packed = text.encode("ascii").translate(None, b" \t\r\n")
+        packed = text.encode("ascii")
+        if any(blank in packed for blank in _BLANKS):
+            packed = packed.translate(None, b"".join(_BLANKS))
         picture = binascii.a2b_base64(packed, strict_mode=True)
     except (UnicodeEncodeError, binascii.Error):
         raise BadImage(f"`image` is not valid base64; expected {EXPECTED['image']}.", field="image") from None
