@@ -130,6 +130,17 @@ def test_a_pipe_inside_is_refused_and_not_waited_for(path: Path) -> None:
     assert refusal(path).startswith("vision.onnx is a link or a special file")
 
 
+def test_a_name_that_cannot_be_printed_is_shown_in_ascii(path: Path) -> None:
+    (path / os.fsdecode(b"bad\xff\n")).write_bytes(b"x")
+    assert refusal(path) == "The artefact holds a file whose name cannot be printed: 'bad\\udcff\\n'."
+
+
+def test_directories_without_end(path: Path) -> None:
+    deep = path.joinpath(*["d"] * 400)
+    deep.mkdir(parents=True)
+    assert refusal(path) == "The artefact has directories more than 16 deep, which none of ours has."
+
+
 def test_a_link_to_the_whole_bundle_is_followed_once(path: Path, tmp_path: Path) -> None:
     make_bundle(tmp_path / "next", evidence_layer=7)
     (tmp_path / "current").symlink_to(path)

@@ -19,6 +19,7 @@ MAX_JSON_BYTES = 64 * 2**20
 """No JSON file of an artefact may be longer; tokenizers of large vocabularies have about 12 MB."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MAX_DEPTH = 16
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FIELDS = ("format", "name", "created", "model_hash", "files", "lineage")
 
@@ -191,8 +192,10 @@ def _parse_files(data: object, seal_file: str) -> dict[str, FileDigest]:
     return files
 
 
-def _walk(root: Path) -> Iterator[tuple[str, Path | None]]:
+def _walk(root: Path, depth: int = 0) -> Iterator[tuple[str, Path | None]]:
     """Every entry below ``root`` by relative name; the path is None for what is neither file nor directory."""
+    if depth > _MAX_DEPTH:
+        raise Damaged(f"The artefact has directories more than {_MAX_DEPTH} deep, which none of ours has.")
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     except OSError as error:
@@ -201,8 +204,10 @@ def _walk(root: Path) -> Iterator[tuple[str, Path | None]]:
         ) from None
     for entry in entries:
         path = Path(entry.path)
+        if not entry.name.isprintable():
+            raise Damaged(f"The artefact holds a file whose name cannot be printed: {ascii(entry.name)[:200]}.")
         if entry.is_dir(follow_symlinks=False):
-            for relative, child in _walk(path):
+            for relative, child in _walk(path, depth + 1):
                 yield f"{entry.name}/{relative}", child
         else:
             yield entry.name, path if entry.is_file(follow_symlinks=False) else None

@@ -64,16 +64,18 @@ class Draft:
 class PromptFormat:
     """The chat template, the tokenizer and the control tokens of one model.
 
-    Attributes: ``image_token_id``, ``eos_ids``, ``pad_id``, ``merge_size``, ``max_length`` and ``tokenizer`` (an own
-    copy; encodes text only as text). Safe to share between threads.
+    Attributes: ``image_token_id``, ``eos_ids``, ``pad_id``, ``merge_size``, ``max_length`` and ``tokenizer`` (which
+    encodes text only as text). Safe to share between threads.
     """
 
     def __init__(self, model: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-        """``model`` is the bundle's model.json. Raises Damaged when it and the tokenizer do not fit together."""
-        self.tokenizer: Tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        """``model`` is the bundle's model.json; ``tokenizer`` becomes this object's own, and its settings change.
+
+        Raises Damaged when the two do not fit together.
+        """
+        self.tokenizer: Tokenizer = tokenizer
         self.tokenizer.no_truncation()  # a prompt is refused or whole
         self.tokenizer.no_padding()
-        self.tokenizer.encode_special_tokens = True
         self._special = _special_tokens(self.tokenizer)
         self._special_ids = frozenset(self._special.values())
         self._special_pattern = re.compile(
@@ -89,7 +91,7 @@ class PromptFormat:
         default_system = model.get("default_system")
         self._default = (Turn("system", default_system),) if default_system is not None else ()
         self._template = _compile(model.get("chat_template"))
-        self._check_equals_plain_encoding()
+        self._prove_encoding_by_runs()
 
     @classmethod
     def from_bundle(cls, bundle: Bundle) -> PromptFormat:
@@ -204,23 +206,25 @@ class PromptFormat:
             )
         return self._special[text]
 
-    def _check_equals_plain_encoding(self) -> None:
+    def _prove_encoding_by_runs(self) -> None:
         """Prove on one conversation that encoding run by run gives what encoding the whole would.
 
-        It would not for a tokenizer that treats the first word of a sequence in its own way.
+        It would not for a tokenizer that treats the first word of a sequence in its own way. Leaves the tokenizer
+        encoding control tokens as text.
         """
         try:
             pieces = self._render((*self._default, Turn("user", " Is part 7\n\nfine? \n")))
         except Invalid as refusal:
             raise Damaged(f"model.json: chat_template fails at one plain question. {refusal.message}") from None
+        names = {token: text for text, token in self._special.items()}
+        whole = "".join(names[piece] if isinstance(piece, int) else piece for piece in pieces)
+        self.tokenizer.encode_special_tokens = False
+        expected = self.tokenizer.encode(whole, add_special_tokens=False).ids
+        self.tokenizer.encode_special_tokens = True
         ours: list[int] = []
         for piece in pieces:
             ours.extend([piece] if isinstance(piece, int) else self._encode(piece))
-        names = {token: text for text, token in self._special.items()}
-        whole = "".join(names[piece] if isinstance(piece, int) else piece for piece in pieces)
-        plain = Tokenizer.from_str(self.tokenizer.to_str())
-        plain.encode_special_tokens = False
-        if plain.encode(whole, add_special_tokens=False).ids != ours:
+        if ours != expected:
             raise Damaged("tokenizer.json encodes text in dependence of what stands before it; it is not supported.")
 
 
