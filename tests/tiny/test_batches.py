@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the workshop is not installed")
 
-from foveola.tiny import batches  # noqa: E402
-from foveola.tiny.model import merge_order, to_patches  # noqa: E402
-from foveola.tiny.scenes import Defect, Scene  # noqa: E402
+from foveola.tiny import batches
+from foveola.tiny.model import merge_order, to_patches
+from foveola.tiny.scenes import Defect, Scene
 
 EMPTY = np.zeros((0, 0, 3), np.uint8)
 

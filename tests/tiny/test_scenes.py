@@ -71,7 +71,9 @@ def test_a_cutout_is_pasted_where_its_box_says():
     dark = (np.full((140, 140), 20, np.float32), "magnetic tile")
     found = 0
     for seed in range(40):
-        one = scenes.scene(np.random.default_rng(seed), 140, 140, background=dark, cutouts=[("blowhole", patch)], counts=(0, 1))
+        one = scenes.scene(
+            np.random.default_rng(seed), 140, 140, background=dark, cutouts=[("blowhole", patch)], counts=(0, 1)
+        )
         if one.names == ("blowhole",):
             found += 1
             assert one.material == "magnetic tile"

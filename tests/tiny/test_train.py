@@ -14,8 +14,9 @@ torch = pytest.importorskip("torch", reason="the workshop is not installed")
 from foveola.tiny import labels, real  # noqa: E402
 from foveola.tiny.checkpoint import export_checkpoint  # noqa: E402
 from foveola.tiny.command import run  # noqa: E402
+from foveola.tiny.lessons import Plan, rate_at  # noqa: E402
 from foveola.tiny.model import Shape  # noqa: E402
-from foveola.tiny.train import Plan, rate_at, star_mask, train  # noqa: E402
+from foveola.tiny.train import star_mask, train  # noqa: E402
 
 SMALL = Shape(vision_width=32, vision_depth=1, vision_heads=2, width=64, inner=64, depth=1, heads=2, kv_heads=1)
 QUICK = Plan(steps=4, looking=2, decay=1, real=1, scene=1, label=1, save_every=2, threads=1)
@@ -32,7 +33,15 @@ def data(tmp_path_factory):
         folder = root / part / source
         folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 255, size, dtype=np.uint8)).save(folder / name)
-        rows[part].append({"path": f"{source}/{name}", "set": source, "label": label, "annotation": json.dumps(note), "sha256": f"{source}{label}{name}"})
+        rows[part].append(
+            {
+                "path": f"{source}/{name}",
+                "set": source,
+                "label": label,
+                "annotation": json.dumps(note),
+                "sha256": f"{source}{label}{name}",
+            }
+        )
 
     for c in real.NEU:
         for i in range(4):
@@ -45,8 +54,22 @@ def data(tmp_path_factory):
     mask[20:30, 20:30] = 255
     Image.fromarray(mask).save(root / "defects" / "magnetic_tile" / "mask.png")
     for i in range(6):
-        picture("defects", "deeppcb", "mostly_open", f"{i}_test.png", {"boxes": [["open", 50, 50, 80, 80]], "template": f"{i}_test.png"}, (320, 320))
-        picture("defects", "bsdata_ballscrew", "pitting", f"p{i}.png", {"boxes": [["pitting", 60, 60, 80, 80]], "sequence": f"s{i}"}, (160, 200))
+        picture(
+            "defects",
+            "deeppcb",
+            "mostly_open",
+            f"{i}_test.png",
+            {"boxes": [["open", 50, 50, 80, 80]], "template": f"{i}_test.png"},
+            (320, 320),
+        )
+        picture(
+            "defects",
+            "bsdata_ballscrew",
+            "pitting",
+            f"p{i}.png",
+            {"boxes": [["pitting", 60, 60, 80, 80]], "sequence": f"s{i}"},
+            (160, 200),
+        )
         picture("defects", "crackforest", "road_crack", f"r{i}.png", {"seg": "x"})
         picture("ocr", "meter_digit", "3", f"d{i}.png", {"digit": "3"}, (32, 20))
         picture("ocr", "meter_needle", "needle_4", f"n{i}.png", {"needle": 4.2})
@@ -89,7 +112,13 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(data, tmp_path, monkeypat
     trained = whole["trainee"]["model.model.visual.blocks.0.mlp.fc1.weight"]
     assert torch.allclose(model.model.visual.blocks[0].mlp.fc1.weight, trained, atol=1e-3)
 
-    train(data, tmp_path / "on", Plan(steps=1, looking=0, decay=1, real=1, scene=1, label=1, threads=1), SMALL, start=tmp_path / "checkpoint")
+    train(
+        data,
+        tmp_path / "on",
+        Plan(steps=1, looking=0, decay=1, real=1, scene=1, label=1, threads=1),
+        SMALL,
+        start=tmp_path / "checkpoint",
+    )
     assert (tmp_path / "on" / "state.pt").is_file()
 
 
@@ -99,9 +128,9 @@ def _stop_after(step: int, data, out, monkeypatch) -> None:
 
     save = module._save
 
-    def save_and_stop(path, state):
-        save(path, state)
-        if state["step"] == step:
+    def save_and_stop(path, trainee, optimiser, at, plan):
+        save(path, trainee, optimiser, at, plan)
+        if at == step:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

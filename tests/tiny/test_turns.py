@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("transformers", reason="the workshop is not installed")
 
-from foveola.tiny import turns, words  # noqa: E402
-from foveola.tiny.scenes import Defect, Scene  # noqa: E402
-from foveola.tiny.tokens import train_tokenizer  # noqa: E402
+from foveola.tiny import turns, words
+from foveola.tiny.scenes import Defect, Scene
+from foveola.tiny.tokens import train_tokenizer
 
 EMPTY = np.zeros((0, 0, 3), np.uint8)
 PIT = Scene(EMPTY, "machined part", (Defect("pit", (0.1, 0.1, 0.2, 0.2)),), True, ("pit",))
@@ -85,7 +85,12 @@ def test_box_and_cell_are_always_trained_where_there_is_one_defect():
 def test_a_row_predicts_every_answer_token_from_the_slot_before(tmp_path):
     packer = turns.Packer(train_tokenizer(tmp_path))
     row = packer.pack((4, 4), [("What?", "pit"), ("Read the lot code.", "A7K")])
-    said = [*packer.encode("pit"), packer.encode("<|im_end|>")[0], *packer.encode("A7K"), packer.encode("<|im_end|>")[0]]
+    said = [
+        *packer.encode("pit"),
+        packer.encode("<|im_end|>")[0],
+        *packer.encode("A7K"),
+        packer.encode("<|im_end|>")[0],
+    ]
     assert row.targets.tolist() == said
     for slot, target in zip(row.slots[:-1], row.targets[:-1], strict=True):
         if target != packer.encode("<|im_end|>")[0]:

@@ -27,9 +27,23 @@ PLACES = 9
 VIEWS = 10
 IGNORE = -100
 
+CELL_GRIDS: tuple[Grid, ...] = ((2, 6), (2, 8), (2, 10), (4, 8))
 EASY_GRIDS: tuple[Grid, ...] = ((2, 4), (2, 6), (2, 8))
 STRIP_GRIDS: tuple[Grid, ...] = ((2, 6), (2, 8), (2, 10), (2, 12), (4, 8), (4, 10), (4, 12))
-LABEL_GRIDS: tuple[Grid, ...] = ((4, 12), (4, 16), (6, 12), (6, 16), (8, 8), (8, 12), (8, 16), (10, 14), (12, 12), (10, 20), (14, 14), (16, 16))
+LABEL_GRIDS: tuple[Grid, ...] = (
+    (4, 12),
+    (4, 16),
+    (6, 12),
+    (6, 16),
+    (8, 8),
+    (8, 12),
+    (8, 16),
+    (10, 14),
+    (12, 12),
+    (10, 20),
+    (14, 14),
+    (16, 16),
+)
 SCENE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (8, 12), (12, 8), (10, 14), (14, 14), (12, 16), (16, 16))
 SQUARE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (14, 14))
 WIDE_GRIDS: tuple[Grid, ...] = ((8, 12), (8, 18), (10, 14), (10, 24), (12, 8), (14, 10))
@@ -37,8 +51,11 @@ WIDE_GRIDS: tuple[Grid, ...] = ((8, 12), (8, 18), (10, 14), (10, 24), (12, 8), (
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pictures of one size. Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K];
-    under [B, N]; places [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None."""
+    """Pictures of one size.
+
+    Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K]; under [B, N];
+    places [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
+    """
 
     grid: Grid
     patches: Tensor
@@ -55,6 +72,16 @@ class Group:
     teacher: Tensor | None
 
 
+@dataclass(frozen=True, slots=True)
+class Ease:
+    """How much easier labels are made: see ``labels.label`` and ``labels.cells``."""
+
+    tight: float = 0.0
+    plain: float = 0.0
+    jitter_px: float = 12.0
+    length: tuple[int, int] = (4, 8)
+
+
 def _centres(grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     y, x = np.mgrid[0 : grid[0], 0 : grid[1]]
     return (y + 0.5) / grid[0], (x + 0.5) / grid[1]
@@ -68,7 +95,9 @@ def under_patches(scene: Scene, grid: Grid) -> tuple[NDArray[np.int64], NDArray[
     y, x = _centres(grid)
     for d in scene.defects:
         x1, y1, x2, y2 = d.box
-        inside = (x + 0.5 / grid[1] > x1) & (x - 0.5 / grid[1] < x2) & (y + 0.5 / grid[0] > y1) & (y - 0.5 / grid[0] < y2)
+        inside = (
+            (x + 0.5 / grid[1] > x1) & (x - 0.5 / grid[1] < x2) & (y + 0.5 / grid[0] > y1) & (y - 0.5 / grid[0] < y2)
+        )
         under[inside] = 1 + CLASSES.index(d.name)
     for character, index, (x1, y1, x2, y2) in scene.characters:
         inside = (x >= x1) & (x < x2) & (y + 0.4 / grid[0] > y1) & (y - 0.4 / grid[0] < y2)
@@ -114,8 +143,12 @@ class Source:
     def __init__(self, records: Sequence[Record], packer: Packer, teacher: Teacher | None) -> None:
         self._records = [r for r in records if not r.held_out]
         self._by_source = {s: [r for r in self._records if r.source == s] for s in real.SOURCES}
-        self._magnetic = {n: [r for r in self._by_source["magnetic_tile"] if r.name == n] for n in real.MAGNETIC.values()}
-        self._clean = [r for r in self._records if not r.name and not r.boxes and not r.reading and r.source != "deeppcb"]
+        self._magnetic = {
+            n: [r for r in self._by_source["magnetic_tile"] if r.name == n] for n in real.MAGNETIC.values()
+        }
+        self._clean = [
+            r for r in self._records if not r.name and not r.boxes and not r.reading and r.source != "deeppcb"
+        ]
         self._cutouts = real.cutouts(list(records))
         self._packer, self._teacher = packer, teacher
         if teacher is not None:
@@ -138,7 +171,9 @@ class Source:
             pool = near or pool
         record = pool[int(rng.integers(len(pool)))]
         number = int(rng.integers(VIEWS))
-        crop, scene = real.view(record, np.random.default_rng([number, len(record.path), int(aspect * 100), hash_of(record.path)]), aspect)
+        crop, scene = real.view(
+            record, np.random.default_rng([number, len(record.path), int(aspect * 100), hash_of(record.path)]), aspect
+        )
         pixels = _jitter(rng, crop, (grid[0] * PATCH, grid[1] * PATCH))
         return replace(scene, pixels=pixels), (record.path, number, int(aspect * 100)), crop
 
@@ -148,16 +183,21 @@ class Source:
         if rng.random() < 0.22:
             record = self._clean[int(rng.integers(len(self._clean)))]
             crop, _ = real.view(record, rng, width / height)
-            grey = np.asarray(Image.fromarray(np.ascontiguousarray(crop)).resize((width, height), Image.Resampling.BICUBIC), np.float32)
+            grey = np.asarray(
+                Image.fromarray(np.ascontiguousarray(crop)).resize((width, height), Image.Resampling.BICUBIC),
+                np.float32,
+            )
             background = (grey, record.material)
         return scenes.scene(rng, height, width, background=background, cutouts=self._cutouts)
 
     def group(
-        self, kind: str, grid: Grid, count: int, seed: Sequence[int], *, turns: int = 5, tight: float = 0.0, length: tuple[int, int] = (4, 8)
+        self, kind: str, grid: Grid, count: int, seed: Sequence[int], *, turns: int = 4, ease: Ease | None = None
     ) -> Group:
-        """``count`` pictures of ``kind`` (real, scene, label) and ``grid``. ``tight`` and ``length`` ease labels, see ``labels.label``."""
+        """``count`` pictures of ``kind`` (real, scene, label, cells) and ``grid``; ``ease`` makes labels easier."""
         rng = np.random.default_rng(list(seed))
         talk = random.Random(int(rng.integers(2**62)))
+        ease = ease or Ease()
+        height, width = grid[0] * PATCH, grid[1] * PATCH
         features: Tensor | None = None
         if kind == "real":
             drawn = [self._real(rng, grid) for _ in range(count)]
@@ -166,8 +206,12 @@ class Source:
                 features = self._teacher.features([d[1] for d in drawn], [np.ascontiguousarray(d[2]) for d in drawn])
         elif kind == "scene":
             pictures = [self._scene(rng, grid) for _ in range(count)]
+        elif kind == "cells":
+            shape = (grid[0] // 2, grid[1] // 2)
+            pictures = [labels.cells(rng, *shape, jitter_px=ease.jitter_px, plain=ease.plain) for _ in range(count)]
         else:
-            pictures = [labels.label(rng, grid[0] * PATCH, grid[1] * PATCH, tight=tight, length=length) for _ in range(count)]
+            how = {"tight": ease.tight, "plain": ease.plain, "length": ease.length}
+            pictures = [labels.label(rng, height, width, **how) for _ in range(count)]  # type: ignore[arg-type]
         rows = [self._packer.pack(grid, turns_for(p, talk, turns)) for p in pictures]
         return collate(grid, pictures, rows, self._packer.pad, features)
 
@@ -190,7 +234,12 @@ def collate(grid: Grid, pictures: list[Scene], rows: list[Row], pad: int, teache
     positions = np.stack([np.pad(r.positions, ((0, 0), (0, length - len(r.ids)))) for r in rows], 1)
     seen = [under_patches(p, grid) for p in pictures]
     boxes = [_token_boxes(p, grid) for p in pictures]
-    classes = [CLASSES.index(p.names[0]) if len(set(p.names)) == 1 else (IGNORE if p.names or p.reading or p.code else len(CLASSES)) for p in pictures]
+    classes = [
+        CLASSES.index(p.names[0])
+        if len(set(p.names)) == 1
+        else (IGNORE if p.names or p.reading or p.code else len(CLASSES))
+        for p in pictures
+    ]
     return Group(
         grid=grid,
         patches=torch.from_numpy(np.stack([to_patches(p.pixels) for p in pictures])),

@@ -14,7 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb."""
     verbs = parser.add_subparsers(dest="action", required=True)
     train = verbs.add_parser("train", help="train, or go on with a run (docs/training.md)")
-    train.add_argument("--data", type=Path, required=True, help="folder that holds defects/manifest.csv and ocr/manifest.csv")
+    train.add_argument(
+        "--data", type=Path, required=True, help="folder that holds defects/manifest.csv and ocr/manifest.csv"
+    )
     train.add_argument("--out", type=Path, default=Path("runs/tiny"), help="the run: state, tokenizer, log")
     train.add_argument("--steps", type=int, help="optimiser steps in all")
     train.add_argument("--looking", type=int, help="of them, steps of the vision tower alone")
@@ -39,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         told = {"checkpoint": str(arguments.out), "model_hash": written.model_hash, "tensors": len(written.tensors)}
         print(json.dumps(told) if arguments.json else f"wrote {told['checkpoint']}: {told['tensors']} tensors")
         return 0
-    from foveola.tiny.train import Plan, train
+    from foveola.tiny.lessons import Plan
+    from foveola.tiny.train import train
 
     given = {f.name: getattr(arguments, f.name, None) for f in fields(Plan)}
     chosen = {name: value for name, value in given.items() if value is not None}

@@ -67,8 +67,8 @@ def _ask(kind: str, label: str, task: str, scene: Scene, image: bytes, rng: rand
     for lang in ("en", "zh"):
         for wording in ("train", "held_out"):
             rng.setstate(state)  # what is asked for (which defect, which character) stays the same
-            text, expected = turns.one_turn(task, scene, lang, rng, wording)  # type: ignore[arg-type]
-            yield Question(kind, task, label, lang, wording, image, text, expected)  # type: ignore[arg-type]
+            text, expected = turns.one_turn(task, scene, lang, rng, wording)
+            yield Question(kind, task, label, lang, wording, image, text, expected)
     rng.random()
 
 
@@ -173,7 +173,12 @@ class Score:
     def to_json(self) -> dict[str, float | int | list[float]]:
         """Share, interval and counts."""
         low, high = wilson(self.right, self.count)
-        return {"share": round(self.share, 4), "interval": [round(low, 4), round(high, 4)], "right": self.right, "count": self.count}
+        return {
+            "share": round(self.share, 4),
+            "interval": [round(low, 4), round(high, 4)],
+            "right": self.right,
+            "count": self.count,
+        }
 
 
 Marked = list[tuple[Question, bool]]

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from foveola.tiny.scenes import Box, Grey, Scene, surface
@@ -21,16 +22,17 @@ HELD_OUT_FAMILIES = frozenset({
 TRAIN_FAMILIES = frozenset({
     "Agave", "Allerta", "Anonymous Pro", "Arimo", "B612", "B612 Mono", "Bebas Neue", "Cabin", "Caladea", "Cantarell",
     "Clear Sans", "Clear Sans Medium", "Courier Prime", "Courier Prime Code", "Courier Prime Sans", "DejaVu Sans",
-    "DejaVu Sans Mono", "DejaVu Serif", "Dosis", "EB Garamond", "Fantasque Sans Mono", "Fira Code", "FreeMono", "FreeSans",
-    "FreeSerif", "GNUTypewriter", "Gillius ADF", "Gillius ADF No2", "Go", "Go Medium", "Go Mono", "Hack", "Inconsolata",
-    "Junction", "Jura", "Karla", "Lato", "League Mono", "League Spartan", "Liberation Sans", "Liberation Sans Narrow",
-    "Liberation Serif", "Linux Biolinum O", "Linux Libertine O", "Linux Libertine Mono O", "Manjari", "Manrope", "Monoid",
-    "Noto Mono", "Noto Sans", "Noto Serif", "Oxygen Mono", "Oxygen-Sans", "PT Mono", "PT Sans", "PT Sans Caption",
-    "PT Sans Narrow", "Play", "Quattrocento", "Quicksand", "Quicksand Medium", "Roadgeek 2014 Series C",
-    "Roadgeek 2014 Series D", "Roadgeek 2014 Series E", "Roboto", "Roboto Condensed", "STIX", "Sora", "Tinos",
-    "TeX Gyre Adventor", "TeX Gyre Bonum", "TeX Gyre Cursor", "TeX Gyre Heros", "TeX Gyre Heros Cn", "TeX Gyre Pagella",
-    "TeX Gyre Schola", "TeX Gyre Termes", "Universalis ADF Std", "Verana Sans", "Veranda", "Verana", "Vollkorn",
-    "Yanone Kaffeesatz", "mononoki", "osifont", "OCR A", "OCR-B", "OCRA", "OCRB", "Open Sans Condensed",
+    "DejaVu Sans Mono", "DejaVu Serif", "Dosis", "EB Garamond", "Fantasque Sans Mono", "Fira Code", "FreeMono",
+    "FreeSans", "FreeSerif", "GNUTypewriter", "Gillius ADF", "Gillius ADF No2", "Go", "Go Medium", "Go Mono", "Hack",
+    "Inconsolata", "Junction", "Jura", "Karla", "Lato", "League Mono", "League Spartan", "Liberation Sans",
+    "Liberation Sans Narrow", "Liberation Serif", "Linux Biolinum O", "Linux Libertine O", "Linux Libertine Mono O",
+    "Manjari", "Manrope", "Monoid", "Noto Mono", "Noto Sans", "Noto Serif", "Oxygen Mono", "Oxygen-Sans", "PT Mono",
+    "PT Sans", "PT Sans Caption", "PT Sans Narrow", "Play", "Quattrocento", "Quicksand", "Quicksand Medium",
+    "Roadgeek 2014 Series C", "Roadgeek 2014 Series D", "Roadgeek 2014 Series E", "Roboto", "Roboto Condensed",
+    "STIX", "Sora", "Tinos", "TeX Gyre Adventor", "TeX Gyre Bonum", "TeX Gyre Cursor", "TeX Gyre Heros",
+    "TeX Gyre Heros Cn", "TeX Gyre Pagella", "TeX Gyre Schola", "TeX Gyre Termes", "Universalis ADF Std",
+    "Verana Sans", "Veranda", "Verana", "Vollkorn", "Yanone Kaffeesatz", "mononoki", "osifont", "OCR A", "OCR-B",
+    "OCRA", "OCRB", "Open Sans Condensed",
 })  # fmt: skip
 _STYLES_OUT = ("italic", "oblique", "thin", "hairline", "extralight", "ultralight", "black italic")
 
@@ -61,6 +63,11 @@ def font_files(*, held_out: bool = False) -> tuple[str, ...]:
     return tuple(sorted(found.values()))
 
 
+@functools.cache
+def _plain_fonts() -> tuple[str, ...]:
+    return tuple(p for p in font_files() if "DejaVuSans" in p) or font_files()
+
+
 @functools.lru_cache(512)
 def _font(path: str, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(path, size)
@@ -77,14 +84,16 @@ def random_code(rng: np.random.Generator, low: int = 4, high: int = 8) -> str:
         return "".join(COMMON[i] for i in rng.integers(0, len(COMMON), n))
     letters, digits = "ABCDEFGHJKLMNPRSTUVWXYZ", "0123456789"
     head = int(rng.integers(1, 3))
-    code = "".join(letters[i] for i in rng.integers(0, 23, head)) + "".join(digits[i] for i in rng.integers(0, 10, n - head))
+    code = "".join(letters[i] for i in rng.integers(0, 23, head)) + "".join(
+        digits[i] for i in rng.integers(0, 10, n - head)
+    )
     if form > 0.92 and n >= 5:
         cut = int(rng.integers(2, n - 2))
         code = code[:cut] + "-" + code[cut + 1 :]
     return code
 
 
-_MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
+_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 
 
 def random_date(rng: np.random.Generator) -> str:
@@ -107,7 +116,9 @@ def _ink(rng: np.random.Generator, paper: Grey) -> float:
 def _paper(rng: np.random.Generator, height: int, width: int) -> Grey:
     kind = rng.random()
     if kind < 0.3:
-        return np.full((height, width), rng.choice((255, 250, 240, rng.uniform(150, 255), rng.uniform(0, 90))), np.float32)
+        return np.full(
+            (height, width), rng.choice((255, 250, 240, rng.uniform(150, 255), rng.uniform(0, 90))), np.float32
+        )
     return surface(rng, height, width)
 
 
@@ -119,14 +130,17 @@ def label(
     held_out: bool = False,
     lines: bool | None = None,
     tight: float = 0.0,
+    plain: float = 0.0,
     length: tuple[int, int] = (4, 8),
 ) -> Scene:
     """A printed label.
 
     ``lines``: with a lot line and an expiry line (None: one in five where there is room). ``tight`` is the least
-    share of the width that the widest line fills, ``length`` bounds the code: for an easier start of the training.
+    share of the width that the widest line fills, ``plain`` the share of labels that are dark on light in the plainest
+    fonts, ``length`` bounds the code: for an easier start of the training.
     """
-    paths = font_files(held_out=held_out)
+    easy = bool(rng.random() < plain)
+    paths = _plain_fonts() if easy else font_files(held_out=held_out)
     path = paths[int(rng.integers(len(paths)))]
     code = random_code(rng, *length)
     expiry = ""
@@ -171,10 +185,38 @@ def label(
         characters = [(c, i, _turn(b, angle, width, height)) for c, i, b in characters]
     if rng.random() < 0.4:
         image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, max(0.35, size * 0.03))))
-    mask = np.asarray(image, np.float32) / 255
-    paper = _paper(rng, height, width)
-    pixels = np.clip(_blend(rng, paper, mask), 0, 255).astype(np.uint8)
+    mask: Grey = np.asarray(image, np.float32) / np.float32(255)
+    pixels = _dark_on_light(rng, mask) if easy else _blend(rng, _paper(rng, height, width), mask)
     return Scene(pixels, "printed label", code=code, expiry=expiry, characters=tuple(characters))
+
+
+def cells(
+    rng: np.random.Generator, rows: int, columns: int, *, jitter_px: float, plain: float = 0.0, cell_px: int = 28
+) -> Scene:
+    """A code with one character in each cell of one row of a ``rows`` × ``columns`` grid of cells, moved by up to
+    ``jitter_px``: the easiest labels, with which reading begins. A share ``plain`` is dark on light in one of the
+    plainest fonts."""
+    easy = bool(rng.random() < plain)
+    paths = _plain_fonts() if easy else font_files()
+    path = paths[int(rng.integers(len(paths)))]
+    code = "".join((COMMON + RARE)[i] for i in rng.integers(0, len(COMMON + RARE), columns))
+    height, width = rows * cell_px, columns * cell_px
+    font = _font(path, int(rng.integers(cell_px * 6 // 10, cell_px + 6)))
+    image = Image.new("L", (width, height), 0)
+    draw = ImageDraw.Draw(image)
+    row = int(rng.integers(rows))
+    characters: list[tuple[str, int, Box]] = []
+    down = rng.uniform(-jitter_px, jitter_px)
+    for i, character in enumerate(code):
+        x = (i + 0.5) * cell_px + rng.uniform(-jitter_px, jitter_px)
+        y = (row + 0.5) * cell_px + down
+        draw.text((x, y), character, font=font, fill=255, anchor="mm")
+        half_w, half_h = font.getlength(character) / 2, font.size * 0.38
+        box = ((x - half_w) / width, (y - half_h) / height, (x + half_w) / width, (y + half_h) / height)
+        characters.append((character, i, box))
+    mask: Grey = np.asarray(image, np.float32) / np.float32(255)
+    pixels = _dark_on_light(rng, mask) if easy else _blend(rng, _paper(rng, height, width), mask)
+    return Scene(pixels, "printed label", code=code, characters=tuple(characters))
 
 
 def _fit(rng: np.random.Generator, path: str, texts: list[str], height: int, width: int, tight: float) -> int:
@@ -193,12 +235,17 @@ def _turn(box: Box, angle: float, width: int, height: int) -> Box:
     return box[0] + dx, box[1] + dy, box[2] + dx, box[3] + dy
 
 
-def _blend(rng: np.random.Generator, paper: Grey, mask: Grey) -> np.ndarray:
-    """Paper and ink, grey or coloured: float32 [H, W, 3]."""
+def _dark_on_light(rng: np.random.Generator, mask: Grey) -> NDArray[np.uint8]:
+    paper, ink = np.float32(rng.uniform(170, 250)), np.float32(rng.uniform(0, 60))
+    grey: Grey = paper * (1 - mask) + ink * mask
+    return np.repeat(grey.astype(np.uint8)[:, :, None], 3, 2)
+
+
+def _blend(rng: np.random.Generator, paper: Grey, mask: Grey) -> NDArray[np.uint8]:
+    """Paper and ink, grey or coloured: uint8 [H, W, 3]."""
     ink = _ink(rng, paper)
     grey = paper * (1 - mask) + ink * mask
     if rng.random() < 0.5:
         grey = grey + rng.standard_normal(grey.shape).astype(np.float32) * rng.uniform(0, 9)
-    if rng.random() < 0.3:
-        return grey[:, :, None] * (1 + rng.uniform(-0.2, 0.2, 3).astype(np.float32))
-    return np.repeat(grey[:, :, None], 3, 2)
+    tint = 1 + rng.uniform(-0.2, 0.2, 3).astype(np.float32) if rng.random() < 0.3 else np.ones(3, np.float32)
+    return np.clip(grey[:, :, None] * tint, 0, 255).astype(np.uint8)

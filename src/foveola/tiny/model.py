@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, Qwen2VLConfig, Qwen2VLForConditionalGeneration
 from transformers.vision_utils import get_vision_position_ids
 
+from foveola.tiny.tokens import token_id
+
 PATCH = 14
 MERGE = 2
 
@@ -39,27 +41,32 @@ class Shape:
 
 def build_model(shape: Shape, tokenizer: PreTrainedTokenizerFast) -> Qwen2VLForConditionalGeneration:
     """A model with fresh weights: matrices at 1/sqrt(fan in), what feeds the residual stream scaled down by depth."""
-    ids = {t: tokenizer.convert_tokens_to_ids(t) for t in tokenizer.all_special_tokens}
     half = shape.width // shape.heads // 2
     side = 3 * half // 8
+    start, end = token_id(tokenizer, "<|endoftext|>"), token_id(tokenizer, "<|im_end|>")
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [half - 2 * side, side, side]}
     config = Qwen2VLConfig(
         text_config={
             "vocab_size": shape.vocabulary, "hidden_size": shape.width, "intermediate_size": shape.inner,
-            "num_hidden_layers": shape.depth, "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
-            "max_position_embeddings": shape.max_position, "rms_norm_eps": 1e-5,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [half - 2 * side, side, side]},
-            "bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"],
+            "num_hidden_layers": shape.depth, "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads, "max_position_embeddings": shape.max_position,
+            "rms_norm_eps": 1e-5, "rope_parameters": rope,
+            "bos_token_id": start, "eos_token_id": end, "pad_token_id": start,
         },
         vision_config={
-            "depth": shape.vision_depth, "embed_dim": shape.vision_width, "hidden_size": shape.width, "num_heads": shape.vision_heads,
-            "patch_size": PATCH, "spatial_merge_size": MERGE, "temporal_patch_size": 2, "in_channels": 3,
+            "depth": shape.vision_depth, "embed_dim": shape.vision_width, "hidden_size": shape.width,
+            "num_heads": shape.vision_heads, "patch_size": PATCH, "spatial_merge_size": MERGE,
+            "temporal_patch_size": 2, "in_channels": 3,
         },
-        image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
-        vision_start_token_id=ids["<|vision_start|>"], vision_end_token_id=ids["<|vision_end|>"], tie_word_embeddings=True,
+        image_token_id=token_id(tokenizer, "<|image_pad|>"),
+        video_token_id=token_id(tokenizer, "<|video_pad|>"),
+        vision_start_token_id=token_id(tokenizer, "<|vision_start|>"),
+        vision_end_token_id=token_id(tokenizer, "<|vision_end|>"),
+        tie_word_embeddings=True,
     )  # fmt: skip
     model = Qwen2VLForConditionalGeneration(config)
-    model.generation_config.eos_token_id = ids["<|im_end|>"]
-    model.generation_config.pad_token_id = ids["<|endoftext|>"]
+    model.generation_config.eos_token_id = end
+    model.generation_config.pad_token_id = start
     into_residual = ("o_proj.weight", "down_proj.weight", "attn.proj.weight", "fc2.weight")
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -121,7 +128,12 @@ def see(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Ten
     cos, sin = rope
     for block in tower.blocks:
         batch, count, width = x.shape
-        q, k, v = block.attn.qkv(block.norm1(x)).view(batch, count, 3, block.attn.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            block.attn.qkv(block.norm1(x))
+            .view(batch, count, 3, block.attn.num_heads, -1)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         mixed = F.scaled_dot_product_attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v)
         x = x + block.attn.proj(mixed.transpose(1, 2).reshape(batch, count, width))
         x = x + block.mlp(block.norm2(x))
@@ -153,8 +165,8 @@ def read(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, m
 
 
 class AuxiliaryHeads(nn.Module):
-    """Heads that only training uses: what lies under each patch and token, its place in the code, the box it belongs to,
-    the picture's class, and the teacher's features."""
+    """Heads that only training uses: what lies under each patch and token, its place in the code, the box it belongs
+    to, the picture's class, and the teacher's features."""
 
     def __init__(self, shape: Shape, under: int, classes: int, places: int, teacher: int) -> None:
         super().__init__()

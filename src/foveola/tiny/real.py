@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from foveola.tiny.scenes import Box, Defect, Grey, Scene
 
-NEU = {c: c.replace("_", " ") for c in ("crazing", "inclusion", "patches", "pitted_surface", "rolled-in_scale", "scratches")}
+NEU = {
+    c: c.replace("_", " ")
+    for c in ("crazing", "inclusion", "patches", "pitted_surface", "rolled-in_scale", "scratches")
+}
 MAGNETIC = {c: c for c in ("blowhole", "break", "crack", "fray", "uneven")} | {"good": ""}
 PCB = {"open": "open", "short": "short", "mousebite": "mousebite", "spur": "spur", "copper": "spurious copper",
        "pin-hole": "pin-hole"}  # fmt: skip
@@ -105,7 +107,7 @@ def _record(folder: Path, row: dict[str, str]) -> Record:
 
 
 def load_records(data: Path) -> list[Record]:
-    """All pictures of the known sources under ``data`` (the folder with ``defects`` and ``ocr``), and the clean PCB templates.
+    """All pictures of the known sources under ``data`` (the folder with ``defects`` and ``ocr``), and the clean boards.
 
     Raises:
         FileNotFoundError: there is no manifest.
@@ -114,7 +116,9 @@ def load_records(data: Path) -> list[Record]:
     for part in ("defects", "ocr"):
         manifest = data / part / "manifest.csv"
         if not manifest.is_file():
-            raise FileNotFoundError(f"no {part}/manifest.csv in the data folder; --data wants the folder that holds defects and ocr")
+            raise FileNotFoundError(
+                f"no {part}/manifest.csv in the data folder; --data wants the folder that holds defects and ocr"
+            )
         with manifest.open(newline="") as lines:
             rows = [r for r in csv.DictReader(lines) if r["set"] in SOURCES]
         for row in rows:
@@ -144,7 +148,10 @@ def _window(record: Record, rng: np.random.Generator, aspect: float, whole: bool
         share = 1.0 if whole else rng.uniform(0.72, 1.0)
         w, h = min(width, height * aspect) * share, min(height, width / aspect) * share
         if record.source == "magnetic_tile":  # the shape of a tile says much: keep most of it
-            w, h = width * rng.uniform(0.85, 1) if not whole else width, height * rng.uniform(0.85, 1) if not whole else height
+            w, h = (
+                width * rng.uniform(0.85, 1) if not whole else width,
+                height * rng.uniform(0.85, 1) if not whole else height,
+            )
         x, y = rng.uniform(0, width - w + 0.01), rng.uniform(0, height - h + 0.01)
     x, y = min(max(0.0, x), width - w), min(max(0.0, y), height - h)
     return int(x), int(y), max(8, int(w)), max(8, int(h))
@@ -211,7 +218,16 @@ def cutouts(records: list[Record]) -> list[tuple[str, Grey]]:
             continue
         for name, a, b, c, d in r.boxes:
             small = (c - a) * (d - b) < 0.25 * r.grey.size and min(c - a, d - b) >= 8
-            if small and name in ("inclusion", "patches", "scratches", "blowhole", "crack", "break", "pitting", "rolled-in scale"):
+            if small and name in (
+                "inclusion",
+                "patches",
+                "scratches",
+                "blowhole",
+                "crack",
+                "break",
+                "pitting",
+                "rolled-in scale",
+            ):
                 kept.append((name, r.grey[int(b) : int(d), int(a) : int(c)]))
     return kept
 

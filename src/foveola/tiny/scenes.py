@@ -105,7 +105,9 @@ def _stroke(rng: np.random.Generator, draw: ImageDraw.ImageDraw, size: int, name
             start = points[len(points) // 2]
             turn = angle + rng.choice((-1, 1)) * rng.uniform(0.5, 1.1)
             reach = size * rng.uniform(0.15, 0.3)
-            draw.line([start, (start[0] + reach * np.cos(turn), start[1] + reach * np.sin(turn))], fill=255, width=int(thick))
+            draw.line(
+                [start, (start[0] + reach * np.cos(turn), start[1] + reach * np.sin(turn))], fill=255, width=int(thick)
+            )
     elif name == "pit":
         rx, ry = size / 2 * rng.uniform(0.75, 1, 2)
         draw.ellipse([middle - rx, middle - ry, middle + rx, middle + ry], fill=255)
@@ -113,7 +115,10 @@ def _stroke(rng: np.random.Generator, draw: ImageDraw.ImageDraw, size: int, name
         turns = np.linspace(0, 2 * np.pi, 24, endpoint=False)
         lobes = 1 + 0.25 * np.sin(turns * rng.integers(2, 5) + rng.uniform(0, 6)) + 0.1 * rng.standard_normal(24)
         rx, ry = size / 2.5 * rng.uniform(0.6, 1, 2)
-        draw.polygon([(middle + rx * r * np.cos(t), middle + ry * r * np.sin(t)) for t, r in zip(turns, lobes, strict=True)], fill=255)
+        draw.polygon(
+            [(middle + rx * r * np.cos(t), middle + ry * r * np.sin(t)) for t, r in zip(turns, lobes, strict=True)],
+            fill=255,
+        )
 
 
 def defect_mask(rng: np.random.Generator, name: str, size: int) -> Grey:
@@ -124,12 +129,14 @@ def defect_mask(rng: np.random.Generator, name: str, size: int) -> Grey:
         canvas = canvas.filter(ImageFilter.GaussianBlur(size * rng.uniform(0.01, 0.07)))
     elif rng.random() < 0.6:
         canvas = canvas.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 0.9)))
-    mask = np.asarray(canvas, np.float32) / 255
+    mask: Grey = np.asarray(canvas, np.float32) / np.float32(255)
     rows, columns = np.nonzero(mask.max(1) > 0.3)[0], np.nonzero(mask.max(0) > 0.3)[0]
     return mask[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
 
 
-def _place(rng: np.random.Generator, taken: list[Box], shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int] | None:
+def _place(
+    rng: np.random.Generator, taken: list[Box], shape: tuple[int, int], size: tuple[int, int]
+) -> tuple[int, int] | None:
     """A free top-left corner (y, x) for a patch of ``size`` (h, w); None where ten tries fail."""
     for _ in range(10):
         y = int(rng.integers(0, shape[0] - size[0] + 1))
@@ -179,7 +186,8 @@ def _paste(rng: np.random.Generator, picture: Grey, patch: Grey, at: tuple[int, 
 def colour(rng: np.random.Generator, grey: Grey, share: float = 0.25) -> NDArray[np.uint8]:
     """Grey [H, W] → uint8 [H, W, 3]; a ``share`` of the pictures is tinted."""
     tint = 1 + rng.uniform(-0.15, 0.15, 3).astype(np.float32) if rng.random() < share else np.ones(3, np.float32)
-    return np.clip(grey[:, :, None] * tint, 0, 255).astype(np.uint8)
+    out: NDArray[np.uint8] = np.clip(grey[:, :, None] * tint, 0, 255).astype(np.uint8)
+    return out
 
 
 def scene(
@@ -207,7 +215,7 @@ def scene(
             size = (max(8, round(patch.shape[1] * scale)), max(8, round(patch.shape[0] * scale)))
             patch = np.asarray(Image.fromarray(patch).resize(size, Image.Resampling.BICUBIC), np.float32)
             patch = patch[:: int(rng.choice((-1, 1))), :: int(rng.choice((-1, 1)))]
-            at = _place(rng, taken, picture.shape, patch.shape)  # type: ignore[arg-type]
+            at = _place(rng, taken, picture.shape, patch.shape)
             if at is None:
                 continue
             _paste(rng, picture, patch, at)
@@ -216,7 +224,7 @@ def scene(
             name = DRAWN[int(rng.integers(len(DRAWN)))]
             share = rng.uniform(0.05, 0.16) if name == "pit" else rng.uniform(0.12, 0.42)
             mask = defect_mask(rng, name, max(5, int(min(height, width) * share)))
-            at = _place(rng, taken, picture.shape, mask.shape) if max(mask.shape) < min(height, width) else None  # type: ignore[arg-type]
+            at = _place(rng, taken, picture.shape, mask.shape) if max(mask.shape) < min(height, width) else None
             if at is None:
                 continue
             _draw(rng, picture, name, mask, at)

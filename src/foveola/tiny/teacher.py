@@ -41,7 +41,9 @@ class Teacher:
         """Standardised features float32 [B, 1280] of ``crops``; computed once per key."""
         new = [i for i, k in enumerate(keys) if k not in self._known]
         if new:
-            stack = np.stack([np.asarray(Image.fromarray(crops[i]).resize((128, 128), Image.Resampling.BICUBIC)) for i in new])
+            stack = np.stack(
+                [np.asarray(Image.fromarray(crops[i]).resize((128, 128), Image.Resampling.BICUBIC)) for i in new]
+            )
             pixels = torch.from_numpy(stack)[:, None].expand(-1, 3, -1, -1) / 127.5 - 1
             found = self._network.extract_features(pixels).mean((2, 3)).numpy()  # type: ignore[operator]
             self._known.update({keys[i]: f for i, f in zip(new, found, strict=True)})

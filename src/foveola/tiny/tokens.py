@@ -48,7 +48,10 @@ def train_tokenizer(directory: Path, seed: int = 0) -> PreTrainedTokenizerFast:
     """Trains on the wordings, writes the tokenizer's files to ``directory`` and returns it."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(_PIECES), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -58,8 +61,11 @@ def train_tokenizer(directory: Path, seed: int = 0) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     core.train_from_iterator(_corpus(seed), trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=list(SPECIAL[1:])
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=core,
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=list(SPECIAL[1:]),
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.save_pretrained(directory)
@@ -69,3 +75,8 @@ def train_tokenizer(directory: Path, seed: int = 0) -> PreTrainedTokenizerFast:
 def load_tokenizer(directory: Path) -> PreTrainedTokenizerFast:
     """The tokenizer that ``train_tokenizer`` wrote."""
     return PreTrainedTokenizerFast.from_pretrained(directory)  # type: ignore[no-any-return]
+
+
+def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+    """The id of one special token."""
+    return int(tokenizer.convert_tokens_to_ids(token))  # type: ignore[arg-type]

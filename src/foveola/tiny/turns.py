@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from foveola.tiny import words
 from foveola.tiny.scenes import Scene
+from foveola.tiny.tokens import token_id
 from foveola.tiny.words import Lang
 
 Turns = list[tuple[str, str]]
@@ -120,14 +121,15 @@ class Packer:
         self._before = self.encode("<|im_start|>user\n<|vision_start|>")
         self._after = self.encode("<|vision_end|>")
         self._middle = self.encode("<|im_end|>\n<|im_start|>assistant\n")
-        self._image = tokenizer.convert_tokens_to_ids("<|image_pad|>")
-        self._end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-        self.pad = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+        self._image, self._end, self.pad = (
+            token_id(tokenizer, t) for t in ("<|image_pad|>", "<|im_end|>", "<|endoftext|>")
+        )
         self.picture_at = len(self._before)
 
     def encode(self, text: str) -> list[int]:
         """Token ids without additions."""
-        return self._tokenizer.encode(text, add_special_tokens=False)  # type: ignore[no-any-return]
+        found: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return found
 
     def prefix(self, grid: tuple[int, int]) -> tuple[list[int], NDArray[np.int64], int]:
         """Ids up to the end of the picture, their M-RoPE positions [3, n], and the position after."""
@@ -158,5 +160,5 @@ class Packer:
             ids += turn
             segments += [number] * len(turn)
             chunks.append(np.tile(np.arange(len(turn)) + after, (3, 1)))
-        as_array = lambda x: np.asarray(x, np.int64)  # noqa: E731
-        return Row(as_array(ids), as_array(segments), np.concatenate(chunks, 1), as_array(slots), as_array(targets))
+        ids_, segments_, slots_, targets_ = (np.asarray(x, np.int64) for x in (ids, segments, slots, targets))
+        return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_)
