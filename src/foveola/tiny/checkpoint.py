@@ -43,7 +43,7 @@ def export_checkpoint(run: Path, out: Path, *, shape: Shape | None = None, card:
     model = build_model(shape or Shape(), tokenizer)
     prefix = "model."
     model.load_state_dict({k[len(prefix) :]: v for k, v in saved["trainee"].items() if k.startswith(prefix)})
-    model.half()
+    model.half()  # type: ignore[no-untyped-call]
     count = sum(p.numel() for p in model.parameters())
 
     def fill(folder: Path) -> None:

@@ -237,8 +237,8 @@ def _turn(box: Box, angle: float, width: int, height: int) -> Box:
 
 def _dark_on_light(rng: np.random.Generator, mask: Grey) -> NDArray[np.uint8]:
     paper, ink = np.float32(rng.uniform(170, 250)), np.float32(rng.uniform(0, 60))
-    grey: Grey = paper * (1 - mask) + ink * mask
-    return np.repeat(grey.astype(np.uint8)[:, :, None], 3, 2)
+    grey = np.asarray(paper * (1 - mask) + ink * mask, np.uint8)
+    return np.repeat(grey[:, :, None], 3, 2)
 
 
 def _blend(rng: np.random.Generator, paper: Grey, mask: Grey) -> NDArray[np.uint8]:
@@ -247,5 +247,5 @@ def _blend(rng: np.random.Generator, paper: Grey, mask: Grey) -> NDArray[np.uint
     grey = paper * (1 - mask) + ink * mask
     if rng.random() < 0.5:
         grey = grey + rng.standard_normal(grey.shape).astype(np.float32) * rng.uniform(0, 9)
-    tint = 1 + rng.uniform(-0.2, 0.2, 3).astype(np.float32) if rng.random() < 0.3 else np.ones(3, np.float32)
+    tint = np.asarray(1 + rng.uniform(-0.2, 0.2, 3) * (rng.random() < 0.3), np.float32)
     return np.clip(grey[:, :, None] * tint, 0, 255).astype(np.uint8)
