@@ -246,6 +246,6 @@ def _blend(rng: np.random.Generator, paper: Grey, mask: Grey) -> NDArray[np.uint
     ink = _ink(rng, paper)
     grey = paper * (1 - mask) + ink * mask
     if rng.random() < 0.5:
-        grey = grey + rng.standard_normal(grey.shape).astype(np.float32) * rng.uniform(0, 9)
+        grey = grey + np.asarray(rng.standard_normal(grey.shape), np.float32) * np.float32(rng.uniform(0, 9))
     tint = np.asarray(1 + rng.uniform(-0.2, 0.2, 3) * (rng.random() < 0.3), np.float32)
     return np.clip(grey[:, :, None] * tint, 0, 255).astype(np.uint8)
