@@ -212,26 +212,36 @@ def test_whatever_breaks_ends_in_a_picture_or_a_refusal(name: str, data: bytes) 
     assert "refused" in outcomes
 
 
-def test_what_the_decoder_throws_does_not_leak(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = encoded(COLOURS, "PNG")
+@pytest.mark.parametrize("where", ["_DECODERS", "to_rgb"])
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (RuntimeError("at 0x7f00 in /usr/lib"), BadImage, "The PNG picture is damaged: its picture data is cut off"),
+        (AssertionError(), BadImage, "The PNG picture is damaged: its picture data is cut off"),
+        (MemoryError(), TooLarge, "There is not enough memory for a picture of 3 x 2 pixels"),
+    ],
+)
+def test_what_the_decoder_throws_does_not_leak(
+    where: str, error: Exception, kind: type[Refusal], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
 
-    def fail(error: BaseException) -> Any:
-        def make(_: io.BytesIO) -> Any:
-            raise error
+    monkeypatch.setattr(f"foveola.intake.image.{where}", fail if where == "to_rgb" else {"PNG": fail})
+    with pytest.raises(kind) as caught:
+        decode(encoded(COLOURS, "PNG"))
+    assert caught.value.message.startswith(text)
+    assert_clean(caught.value.message)
+    assert caught.value.__suppress_context__
 
-        return make
 
-    monkeypatch.setattr("foveola.intake.image._DECODERS", {"PNG": fail(RuntimeError("at 0x7f00 in /usr/lib"))})
-    with pytest.raises(BadImage, match=r"^The PNG picture is damaged: its picture data is cut off or broken\.") as bad:
-        decode(data)
-    assert_clean(bad.value.message)
-    assert bad.value.__suppress_context__
-    monkeypatch.setattr("foveola.intake.image._DECODERS", {"PNG": fail(MemoryError())})
-    with pytest.raises(TooLarge, match="There is not enough memory for a picture of 3 x 2 pixels"):
-        decode(data)
-    monkeypatch.setattr("foveola.intake.image._DECODERS", {"PNG": fail(KeyboardInterrupt())})
+def test_an_interruption_is_no_broken_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: io.BytesIO) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("foveola.intake.image._DECODERS", {"PNG": interrupt})
     with pytest.raises(KeyboardInterrupt):
-        decode(data)
+        decode(encoded(COLOURS, "PNG"))
 
 
 def test_threads_do_not_disturb_each_other() -> None:

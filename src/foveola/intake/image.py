@@ -20,7 +20,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from foveola.exchange import BadImage, TooLarge
+from foveola.exchange import BadImage, Refusal, TooLarge
 from foveola.intake.colour import to_rgb
 from foveola.intake.formats import READERS, sniff
 from foveola.intake.formats.header import Header, damaged
@@ -95,9 +95,7 @@ def decode(data: bytes, limits: Limits = Limits(), *, enough_pixels: int | None 
     Raises TooLarge, Unsupported or BadImage, never anything else for whatever bytes.
     """
     header = measure(data, limits)
-    image = _load(header, enough_pixels)
-    rgb = to_rgb(image, header)
-    image.close()
+    rgb = _pixels(header, enough_pixels)
     return Picture(upright(rgb, header.orientation), header.upright_size, header.format)
 
 
@@ -128,8 +126,8 @@ def measure(data: bytes, limits: Limits = Limits()) -> Header:
     return header
 
 
-def _load(header: Header, enough_pixels: int | None) -> Image.Image:
-    """Decode with Pillow; whatever it raises becomes a BadImage without the library's words."""
+def _pixels(header: Header, enough_pixels: int | None) -> NDArray[np.uint8]:
+    """Decode with Pillow, before orientation; whatever it raises becomes a BadImage without the library's words."""
     try:
         image = _DECODERS[header.format](io.BytesIO(header.body))
         if image.size != (header.width, header.height):
@@ -139,8 +137,8 @@ def _load(header: Header, enough_pixels: int | None) -> Image.Image:
         image.load()
         if header.format == "PNG" and _may_lack_rows(image) and not has_all_rows(header.body):
             raise damaged("PNG", "it has fewer rows than its header promises")
-        return image
-    except (BadImage, TooLarge):
+        return to_rgb(image, header)
+    except Refusal:
         raise
     except MemoryError:
         raise TooLarge(

@@ -174,6 +174,10 @@ def test_without_header_or_data() -> None:
     assert "its header has a wrong length" in refusal(SIGNATURE + chunk(b"IHDR", b"") + PLAIN[33:])
 
 
+def test_without_palette() -> None:
+    assert "its palette is missing" in refusal(png(2, 1, 8, 3, [bytes([0, 1])]))
+
+
 def test_the_variant_of_a_phone_maker_is_not_guessed_at() -> None:
     with pytest.raises(Unsupported, match="Apple's private variant"):
         decode(SIGNATURE + chunk(b"CgBI", bytes(4)) + PLAIN[8:])

@@ -31,7 +31,7 @@ def read_png(data: bytes) -> Header:
     ihdr = b""
     transparency: bytes | None = None
     orientation = by_text = None
-    has_data = False
+    has_data = has_palette = False
     for name, start, end in _chunks(data):
         chunk = data[start + 8 : end - 4] if name != b"IDAT" else b""
         if name == b"IHDR" and not ihdr:
@@ -53,9 +53,12 @@ def read_png(data: bytes) -> Header:
         elif name in (b"PLTE", b"IDAT", b"tRNS"):
             _check_sum(data, start, end)
             has_data = has_data or name == b"IDAT"
+            has_palette = has_palette or name == b"PLTE"
             kept.append(data[start:end])
     if not has_data:
         raise damaged("PNG", "it holds no picture data")
+    if ihdr[9] == _PALETTE and not has_palette:
+        raise damaged("PNG", "its palette is missing")
     kept.append(_END)
     width, height = int.from_bytes(ihdr[:4], "big"), int.from_bytes(ihdr[4:8], "big")
     return Header(
