@@ -68,11 +68,11 @@ def test_print_colours(format: str) -> None:
     assert np.abs(rgb - expected).max() <= 4
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA"])
-@pytest.mark.parametrize("format", ["PNG", "TIFF"])
-def test_modes_over_white(mode: str, format: str) -> None:
-    if mode == "PA" and format == "PNG":
-        pytest.skip("PNG has palettes with transparency, but no palettes with an alpha channel")
+MODES = {"PNG": ("1", "L", "LA", "P", "RGBA"), "TIFF": ("1", "L", "LA", "P", "PA", "RGBA")}
+
+
+@pytest.mark.parametrize(("format", "mode"), [(format, mode) for format, modes in MODES.items() for mode in modes])
+def test_modes_over_white(format: str, mode: str) -> None:
     rgba = np.dstack([COLOURS, np.array([[255, 0, 255], [128, 255, 64]], np.uint8)])
     image = Image.fromarray(rgba)
     image = image.convert("RGB").convert(mode) if mode in ("1", "L", "P") else image.convert(mode)
