@@ -7,6 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from foveola.artifact import Bundle, Checkpoint, Finding, write_bundle
 from foveola.exchange import Damaged, Invalid
 from foveola.family import Family, family_of
 from foveola.lower.export import export_decoder, export_embed, export_vision
-from foveola.lower.halve import halve
 from foveola.lower.inspect import check_storage, count_operators
+from foveola.lower.narrow import halve
 from foveola.lower.nbits import QEmbedding
 from foveola.lower.options import CompileOptions
-from foveola.lower.parity import check_parity
+from foveola.lower.parity import Subject, check_parity
 from foveola.lower.session import save
 from foveola.lower.storage import Rule, Stored, apply, plan
 
@@ -62,13 +63,14 @@ def compile_checkpoint(
     stored = apply(model, plan(model, family, rules(family, options)))
     graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], tell)
     tell("comparing with the model", 0.6)
-    proven = check_parity(model, family, checkpoint.config, graphs, stored, card, options)
+    subject = Subject(model, family, checkpoint.config, card["vision"], card["evidence_layer"], options)
+    proven = check_parity(graphs, subject, stored)
     tell("sealing the bundle", 0.95)
     bundle = write_bundle(
         out_dir,
         name=name or checkpoint.name,
         files=lambda folder: _write(folder, checkpoint, graphs, card),
-        lineage=(*checkpoint.lineage, *_described((stored.finding, exported, proven), options)),
+        lineage=(*checkpoint.lineage, replace_fields(stored.finding, options=options.to_json()), exported, proven),
         replace=replace,
     )
     tell("done", 1.0)
@@ -76,7 +78,7 @@ def compile_checkpoint(
 
 
 def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
-    """The transformers model of ``checkpoint`` in fp32, for reading only. Raises ``Damaged`` where tensors are missing."""
+    """The transformers model of ``checkpoint``, fp32, frozen. Raises ``Damaged`` where tensors are missing."""
     cls = getattr(transformers, family.model_class)
     model, info = cls.from_pretrained(
         checkpoint.path,
@@ -185,12 +187,6 @@ def _export(
         seconds=time.perf_counter() - start,
     )
     return graphs, finding
-
-
-def _described(findings: tuple[Finding, ...], options: CompileOptions) -> tuple[Finding, ...]:
-    first, *rest = findings
-    named = Finding(first.step, first.changed, first.before, first.after, first.measured, first.seconds, options.to_json())
-    return (named, *rest)
 
 
 def _write(folder: Path, checkpoint: Checkpoint, graphs: dict[str, ir.Model], card: dict[str, Any]) -> None:

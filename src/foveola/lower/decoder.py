@@ -102,9 +102,9 @@ class DecoderGraph(nn.Module):
         present: list[Tensor] = []
         evidence = torch.empty(0)
         residual = inputs_embeds
-        x = self.blocks[0].attention_norm(residual)
-        for index, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+        blocks = [block for block in self.blocks if isinstance(block, Block)]
+        x = blocks[0].attention_norm(residual)
+        for index, block in enumerate(blocks):
             q, k, v = block.qkv(x).split(self.widths, dim=-1)
             q = operators.rotary(q, cos, sin, self.shape.heads)
             k = operators.rotary(k, cos, sin, self.shape.kv_heads)
@@ -123,17 +123,13 @@ class DecoderGraph(nn.Module):
             present += [keys, values]
             if index == self.evidence_layer:
                 evidence = self._evidence(q, keys, seqlens_k, total_sequence_length)
-            if index == len(self.blocks) - 1:
+            following = self.norm if index == len(blocks) - 1 else blocks[index + 1].attention_norm
+            if following is self.norm:
                 attended = attended.index_select(1, logit_index)
                 residual = residual.index_select(1, logit_index)
             x, residual = block.mlp_norm.after_adding(block.output(attended), residual)
-            x, residual = self._norm_before(index + 1).after_adding(block.mlp(x), residual)
+            x, residual = following.after_adding(block.mlp(x), residual)
         return (self.head(x), evidence, *present)
-
-    def _norm_before(self, index: int) -> Norm:
-        norm = self.blocks[index].attention_norm if index < len(self.blocks) else self.norm
-        assert isinstance(norm, Norm)
-        return norm
 
     def _evidence(self, q_BSE: Tensor, keys_BGTD: Tensor, seqlens_k_B: Tensor, total: Tensor) -> Tensor:
         """Attention of each row's last valid position over its keys, mean over heads: [B, total].
@@ -143,8 +139,8 @@ class DecoderGraph(nn.Module):
         shape = self.shape
         batch, chunk, _ = q_BSE.shape
         length: int = total.item()  # type: ignore[assignment]  # while tracing, a symbol for it
-        torch._check(length >= 1)
-        torch._check(length <= keys_BGTD.shape[2])
+        torch._check(length >= 1)  # type: ignore[no-untyped-call]
+        torch._check(length <= keys_BGTD.shape[2])  # type: ignore[no-untyped-call]
         keys = keys_BGTD[:, :, :length]
         # Rows are padded on the right. Row b holds seqlens_k + 1 keys, of which total - chunk came before the chunk;
         # a shorter row of a decoding step (chunk 1) has its only query at 0.

@@ -14,12 +14,16 @@ PackedWeights = Mapping[str, Packed]
 
 
 class Dense(nn.Module):
-    """``x @ weight + bias`` with the weight stored as the graph wants it, [K, N]: no transposition is exported."""
+    """``x @ weight + bias`` with the weight stored as the graph wants it, [K, N]: no transposition is exported.
+
+    ``packed`` is what the file stores instead of the weight, if anything (``narrow.expand_at_load``).
+    """
 
     weight: Tensor
 
-    def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
+    def __init__(self, weight_NK: Tensor, bias_N: Tensor | None, packed: Packed | None = None) -> None:
         super().__init__()
+        self.packed = packed
         self.register_buffer("weight", weight_NK.detach().t().contiguous())
         self.register_buffer("bias", None if bias_N is None else bias_N.detach())
 
@@ -29,12 +33,13 @@ class Dense(nn.Module):
         return y + self.bias if isinstance(self.bias, Tensor) else y
 
 
-def fold_patch_kernel(convolution: nn.Conv3d) -> Tensor:
+def fold_patch_kernel(convolution: nn.Module) -> Tensor:
     """The kernel of a patch embedding as a matrix [E, C*P*P] for still pictures.
 
     A still picture is shown to the model as equal frames, so that the kernels over time add up. Columns are in the
     order of the patches: channel, row, column.
     """
+    assert isinstance(convolution, nn.Conv3d)
     return convolution.weight.detach().sum(dim=2).flatten(1)
 
 
@@ -47,7 +52,8 @@ def layer(model: nn.Module, paths: Sequence[str], packed: PackedWeights) -> nn.M
     if all(part is not None for part in parts):
         known = [part for part in parts if part is not None]
         if len({part.format for part in known}) == 1:
-            return QLinear(concatenated(known), bias)
+            joined = concatenated(known)
+            return Dense(joined.dequantised(), bias, joined) if joined.format.expand else QLinear(joined, bias)
     if any(part is not None for part in parts):
         return Parallel([layer(model, [path], packed) for path in paths])
     return Dense(torch.cat([_matrix(source) for source in sources]), bias)

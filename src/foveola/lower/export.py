@@ -10,7 +10,6 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import onnx_ir as ir
 import torch
@@ -21,7 +20,8 @@ from foveola.family import Family
 from foveola.family.base import Config
 from foveola.lower import operators
 from foveola.lower.decoder import DecoderGraph
-from foveola.lower.dense import PackedWeights
+from foveola.lower.dense import Dense, PackedWeights, fold_patch_kernel
+from foveola.lower.narrow import expand_at_load
 from foveola.lower.nbits import QEmbedding
 from foveola.lower.tidy import tidy
 from foveola.lower.tower import TowerGraph
@@ -29,15 +29,6 @@ from foveola.lower.tower import TowerGraph
 VISION = ("pixel_values", "position_ids", "segment_ids")
 EMBED = ("input_ids",)
 DECODER = ("inputs_embeds", "position_ids", "seqlens_k", "total_sequence_length", "logit_index")
-
-
-@dataclass(frozen=True, slots=True)
-class Graphs:
-    """The three graphs of a model, in memory."""
-
-    vision: ir.Model
-    embed: ir.Model
-    decoder: ir.Model
 
 
 def cache_names(layers: int, when: str) -> list[str]:
@@ -48,19 +39,18 @@ def cache_names(layers: int, when: str) -> list[str]:
 def export_vision(model: nn.Module, family: Family, config: Config, packed: PackedWeights) -> ir.Model:
     """pixel_values f32 [N, C*P*P], position_ids i64 [N, 2], segment_ids i64 [N] -> features f32 [M, H]."""
     graph = TowerGraph(model, family.parts.vision, family.tower, family.tower_shape(config), packed)
-    width = int(getattr(graph.patch, "inner", 0)) or int(graph.patch.weight.shape[0])
-    patches = 4 * family.tower_shape(config).merge_size ** 2
+    width = fold_patch_kernel(model.get_submodule(f"{family.parts.vision}.{family.tower.patch}")).shape[1]
+    merged = family.tower_shape(config).merge_size ** 2  # patches that become one feature
     example = (
-        torch.zeros(patches, width),
-        torch.zeros(patches, 2, dtype=torch.long),
-        torch.zeros(patches, dtype=torch.long),
+        torch.zeros(4 * merged, width),
+        torch.zeros(4 * merged, 2, dtype=torch.long),
+        torch.zeros(4 * merged, dtype=torch.long),
     )
-    # N is merge**2 times the number of features, so that the reshape before the merger has a size for every N.
-    patches_dim = family.tower_shape(config).merge_size ** 2 * Dim("features")
+    patches = merged * Dim("features")
     return _traced(
         graph,
         example,
-        ({0: patches_dim}, {0: patches_dim}, {0: patches_dim}),
+        ({0: patches}, {0: patches}, {0: patches}),
         inputs=VISION,
         outputs=("features",),
         dimensions={"pixel_values": ["patches", width], "position_ids": ["patches", 2], "segment_ids": ["patches"]},
@@ -87,9 +77,7 @@ def export_decoder(
 ) -> ir.Model:
     """Inputs ``DECODER`` and past -> logits f32 [B, R, V], evidence f32 [B, total], present."""
     shape = family.decoder_shape(config)
-    graph = DecoderGraph(
-        model, family.parts.decoder, family.parts.head, family.decoder, shape, packed, evidence_layer
-    )
+    graph = DecoderGraph(model, family.parts.decoder, family.parts.head, family.decoder, shape, packed, evidence_layer)
     batch, chunk, slot, wanted = Dim("batch"), Dim("chunk"), Dim("slot"), Dim("wanted")
     caches = 2 * shape.layers
     axes = 1 + max(shape.rotary_axes) if shape.rotary_axes else 0
@@ -102,7 +90,7 @@ def export_decoder(
         torch.zeros(2, dtype=torch.long),
         [torch.zeros(2, shape.kv_heads, 11, shape.head_dim) for _ in range(caches)],
     )
-    dynamic = (
+    dynamic: tuple[object, ...] = (
         {0: batch, 1: chunk},
         {1: batch, 2: chunk} if axes else {0: batch, 1: chunk},
         {0: batch},
@@ -111,7 +99,8 @@ def export_decoder(
         [{0: batch, 2: slot}] * caches,
     )
     past, present = cache_names(shape.layers, "past"), cache_names(shape.layers, "present")
-    cache = ["batch", shape.kv_heads, "slot", shape.head_dim]
+    cache: list[int | str | None] = ["batch", shape.kv_heads, "slot", shape.head_dim]
+    grown: list[int | str | None] = ["batch", shape.kv_heads, "slot_or_total", shape.head_dim]
     return _traced(
         graph,
         example,
@@ -130,7 +119,7 @@ def export_decoder(
             "logits": ["batch", "wanted", shape.vocabulary],
             "evidence": ["batch", "total"],
             # present is as long as the slot where the buffer is shared, as the text where it is not
-            **dict.fromkeys(present, ["batch", shape.kv_heads, "slot_or_total", shape.head_dim]),
+            **dict.fromkeys(present, grown),
         },
     )
 
@@ -158,7 +147,11 @@ def _traced(
             verbose=False,
         )
     assert program is not None
-    return tidy(program.model, dimensions | results)
+    model = tidy(program.model, dimensions | results)
+    modules = graph.named_modules()
+    expanded = {f"{path}.weight": m.packed for path, m in modules if isinstance(m, Dense) and m.packed is not None}
+    expand_at_load(model, expanded)
+    return model
 
 
 @contextmanager

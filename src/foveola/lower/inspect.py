@@ -10,9 +10,8 @@ import onnx_ir as ir
 from foveola.exchange import Damaged
 from foveola.family import Family
 from foveola.lower.formats import Format
+from foveola.lower.narrow import EXPANDED
 from foveola.lower.storage import Stored
-
-_PACKED = {"MatMulNBits", "GatherBlockQuantized"}
 
 
 def count_operators(graph: ir.Model) -> Counter[str]:
@@ -28,6 +27,9 @@ def stored_weights(graph: ir.Model) -> Counter[str]:
             bits, block = _attribute(node, "bits"), _attribute(node, "block_size")
             form = Format(bits, block, _attribute(node, "accuracy_level"))
             found[str(form)] += _attribute(node, "K") * _attribute(node, "N")
+        elif node.name is not None and node.name.startswith(f"{EXPANDED} "):
+            _, form_text, count, _ = node.name.split(" ", 3)
+            found[form_text] += int(count)
         elif node.op_type == "GatherBlockQuantized":
             data = node.inputs[0]
             assert data is not None and data.const_value is not None

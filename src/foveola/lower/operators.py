@@ -144,7 +144,9 @@ def matmul_nbits(
     )
 
 
-def gather_nbits(ids_BS: Tensor, packed: Tensor, scales: Tensor, zeros: Tensor, *, hidden: int, bits: int, block: int) -> Tensor:
+def gather_nbits(
+    ids_BS: Tensor, packed: Tensor, scales: Tensor, zeros: Tensor, *, hidden: int, bits: int, block: int
+) -> Tensor:
     """Rows ``ids`` of a table that is stored block-wise in ``bits`` bits -> [B, S, hidden]."""
     return torch.onnx.ops.symbolic(
         f"{CONTRIB}::GatherBlockQuantized",

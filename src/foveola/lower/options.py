@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foveola.exchange import Invalid
-from foveola.lower.formats import Storage, parse_storage
+from foveola.lower.formats import Format, Storage, parse_storage
 
 MAX_SIDE_PX = 8192
 
@@ -50,17 +50,18 @@ class CompileOptions:
             )
 
     @classmethod
-    def of_precision(
-        cls, precision: str, *, block: int = 32, accuracy_level: int = 4, **others: Any
-    ) -> CompileOptions:
+    def of_precision(cls, precision: str, *, block: int = 32, accuracy_level: int = 4, **others: Any) -> CompileOptions:
         """The usual mixture for ``precision`` fp32, fp16, int8 or int4; ``others`` are fields that differ from it.
 
         With int4 the head stays at 8 bits (one wrong token is a wrong answer, and it is a small part of the bytes);
-        so do the vision tower and the embedding.
+        so does the embedding. The vision tower, which always multiplies many rows, is stored in 8 bits and widened at
+        load.
         """
         base = parse_storage(precision, block=block, accuracy_level=accuracy_level)
-        careful = base if isinstance(base, str) else parse_storage("int8", block=block, accuracy_level=accuracy_level)
-        fields: dict[str, Any] = {"vision": careful, "decoder": base, "head": careful, "embedding": careful}
+        fields: dict[str, Any] = dict.fromkeys(("vision", "decoder", "head", "embedding"), base)
+        if isinstance(base, Format):
+            careful = Format(8, base.block, base.accuracy_level)
+            fields |= {"head": careful, "embedding": careful, "vision": Format(8, base.block, expand=True)}
         return cls(**(fields | {name: value for name, value in others.items() if value is not None}))
 
     def to_json(self) -> dict[str, Any]:

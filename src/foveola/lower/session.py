@@ -18,17 +18,19 @@ EXTERNAL_BYTES = 1_500_000_000
 
 def save(graph: ir.Model, path: Path) -> None:
     """Write ``graph`` to ``path``; weights beyond what one file may hold go to ``<path>.data`` beside it."""
-    large = sum(value.const_value.nbytes for value in graph.graph.initializers.values() if value.const_value is not None)
-    ir.save(graph, path, external_data=f"{path.name}.data" if large > EXTERNAL_BYTES else None)
+    tensors = [value.const_value for value in graph.graph.initializers.values()]
+    large = sum(tensor.nbytes for tensor in tensors if tensor is not None) > EXTERNAL_BYTES
+    ir.save(graph, path, external_data=f"{path.name}.data" if large else None)
 
 
 def open_session(graph: ir.Model, *, accuracy_level: int | None = None) -> ort.InferenceSession:
     """A CPU session over ``graph``, on request with another accuracy level for all of its MatMulNBits."""
-    nodes = [node for node in graph.graph if node.op_type == "MatMulNBits"] if accuracy_level is not None else []
+    nodes = [node for node in graph.graph if node.op_type == "MatMulNBits"]
     before = [node.attributes["accuracy_level"] for node in nodes]
-    for node in nodes:
-        node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", accuracy_level)
     try:
+        if accuracy_level is not None:
+            for node in nodes:
+                node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", accuracy_level)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "graph.onnx")
             save(graph, path)
@@ -47,15 +49,16 @@ def run(session: ort.InferenceSession, inputs: Mapping[str, Array]) -> dict[str,
 def run_in_place(
     session: ort.InferenceSession, inputs: Mapping[str, Array], cache: Mapping[str, Array], outputs: Sequence[str]
 ) -> dict[str, Array]:
-    """As ``run``, with the buffers of ``cache`` as past and as present at once: ``past.x`` is bound to ``present.x``."""
+    """As ``run``, with each buffer of ``cache`` as past and as present at once, written in place."""
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, np.ascontiguousarray(array))
     for name, array in cache.items():
-        for bind, bound in ((binding.bind_input, name), (binding.bind_output, name.replace("past", "present", 1))):
-            bind(bound, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-    for name in outputs:
-        binding.bind_output(name)
+        where = ("cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        binding.bind_input(name, *where)
+        binding.bind_output(name.replace("past", "present", 1), *where)
+    for output in outputs:
+        binding.bind_output(output)
     session.run_with_iobinding(binding)
-    bound = [output.numpy() for output in binding.get_outputs()[len(cache) :]]
-    return dict(zip(outputs, bound, strict=True))
+    fresh = [value.numpy() for value in binding.get_outputs()[len(cache) :]]  # in the order of binding
+    return dict(zip(outputs, fresh, strict=True))

@@ -87,15 +87,14 @@ class TowerGraph(nn.Module):
         residual = self.patch(pixel_values)[None]
         cos, sin = self.rotary(position_ids.t()[:, None])
         bias = torch.where(segment_ids[:, None] == segment_ids[None], 0.0, torch.finfo(torch.float32).min)[None, None]
-        x = self.blocks[0].attention_norm(residual)
-        for index, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+        blocks = [block for block in self.blocks if isinstance(block, Block)]
+        x = blocks[0].attention_norm(residual)
+        for index, block in enumerate(blocks):
             q, k, v = block.qkv(x).chunk(3, dim=-1)
             q, k = operators.rotary(q, cos, sin, heads), operators.rotary(k, cos, sin, heads)
             attended = operators.attention(q, k, v, bias, heads=heads, scale=self.scale)
             x, residual = block.mlp_norm.after_adding(block.output(attended), residual)
-            following = self.blocks[index + 1].attention_norm if index + 1 < len(self.blocks) else self.norm
-            assert isinstance(following, Norm)
+            following = blocks[index + 1].attention_norm if index + 1 < len(blocks) else self.norm
             x, residual = following.after_adding(block.mlp(x), residual)
         merged = x.reshape(-1, self.shape.merge_size**2 * x.shape[-1])
         features: Tensor = self.merger_down(nn.functional.gelu(self.merger_up(merged)))
