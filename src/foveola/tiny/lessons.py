@@ -25,7 +25,8 @@ PATCHES = 110
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how to train. Steps count optimiser steps; ``looking`` of them are vision only.
+    """How long and how to train. Steps count optimiser steps; ``looking`` of them are vision only. Pictures grow over
+    the first ``growing`` steps, reading lessons widen over the first ``reading``.
 
     ``real``, ``scene`` and ``label`` are how many pictures of ``PATCHES`` patches a step has of each kind (of smaller
     pictures it has more). Every thread computes its own share of a step.
@@ -34,6 +35,8 @@ class Plan:
     steps: int = 9000
     looking: int = 900
     decay: int = 2500
+    growing: int = 3500
+    reading: int = 6500
     warm_up: int = 80
     rate: float = 1.2e-3
     least: float = 0.02
@@ -61,16 +64,16 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
     All parts of a step have groups of the same sizes, so that threads that share a step end together.
     """
     rng = np.random.default_rng([plan.seed, step])
-    progress = min(1.0, step / max(1, plan.steps - plan.decay))
+    grown = min(1.0, step / plan.growing)
     looking = step < plan.looking
 
     def pick(grids: tuple[Grid, ...]) -> Grid:
         sizes = sorted(grids, key=lambda g: g[0] * g[1])
-        most = max(2, round(len(sizes) * (0.25 + 0.75 * progress)))
+        most = max(2, round(len(sizes) * (0.25 + 0.75 * grown)))
         return sizes[int(rng.integers(min(most, len(sizes))))]
 
     square = rng.random() < 0.72
-    kind, label_grids, ease = _label_lesson(rng, progress)
+    kind, label_grids, ease = _label_lesson(rng, min(1.0, step / plan.reading))
     plan_of = [
         ("real", pick(SQUARE_GRIDS if square else WIDE_GRIDS), plan.real, 3),
         ("scene", pick(SCENE_GRIDS), plan.scene, 4),

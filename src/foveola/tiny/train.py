@@ -163,22 +163,31 @@ def _alone() -> None:
 
 def _part(
     trainee: Trainee, source: Source, plan: Plan, step: int, part: int
-) -> tuple[list[Tensor | None], list[tuple[float, float]]]:
-    """Draws and computes one part of a step: gradients per parameter, losses per group."""
+) -> tuple[list[Tensor], list[tuple[float, float]]]:
+    """Draws and computes one part of a step: gradients per parameter, losses per group.
+
+    The gradient of every group is clipped by itself before they are added: a few real pictures have gradients many
+    times those of a label, whose lesson would drown in their noise.
+    """
     looking = step < plan.looking
-    total, losses = torch.zeros(()), []
+    parameters = list(trainee.parameters())
+    gradients, losses = [torch.zeros_like(p) for p in parameters], []
     for group in draw_groups(source, plan, step, part):
         language, auxiliary = trainee(group, looking=looking)
-        total = total + language + plan.auxiliary * auxiliary
+        found = torch.autograd.grad(language + plan.auxiliary * auxiliary, parameters, allow_unused=True)
+        known = [(total, new) for total, new in zip(gradients, found, strict=True) if new is not None]
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(new) for _, new in known]))
+        scale = 1 / max(1.0, float(norm))
+        for total, new in known:
+            total.add_(new, alpha=scale)
         losses.append((float(language.detach()), float(auxiliary.detach())))
-    return list(torch.autograd.grad(total, list(trainee.parameters()), allow_unused=True)), losses
+    return gradients, losses
 
 
-def _add(trainee: Trainee, parts: list[list[Tensor | None]]) -> None:
+def _add(trainee: Trainee, parts: list[list[Tensor]]) -> None:
     """Puts the mean of the parts' gradients into the parameters."""
     for parameter, gradients in zip(trainee.parameters(), zip(*parts, strict=True), strict=True):
-        known = [g for g in gradients if g is not None]
-        parameter.grad = torch.stack(known).sum(0) / len(parts) if known else None
+        parameter.grad = torch.stack(gradients).mean(0)
 
 
 def train(data: Path, out: Path, plan: Plan, shape: Shape | None = None, start: Path | None = None) -> None:
@@ -201,7 +210,6 @@ def train(data: Path, out: Path, plan: Plan, shape: Shape | None = None, start: 
             _add(trainee, [gradients for gradients, _ in found])
             for group in optimiser.param_groups:
                 group["lr"] = rate_at(plan, step)
-            nn.utils.clip_grad_norm_(trainee.parameters(), 1.0)
             optimiser.step()
             step += 1
             log.add(step, rate_at(plan, step), [losses for _, losses in found])
