@@ -146,6 +146,16 @@ def test_a_client_that_waits_to_be_told_to_go_on(client: httpx.Client) -> None:
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
 
 
+def test_the_headers_alone_can_be_asked_for(running: Process, client: httpx.Client) -> None:
+    response = client.head("/health/ready", headers={"x-request-id": "head-1"})
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-length"] == "15"
+    line = running.until("request", id="head-1")
+    assert (line["method"], line["route"]) == ("HEAD", "/health/ready")
+    assert client.head("/nothing").status_code == 404
+    assert client.get("/health/live").json() == {"status": "ok"}  # on the same connection
+
+
 @pytest.mark.parametrize(
     "noise",
     [

@@ -102,9 +102,13 @@ async def test_places_and_bytes_come_back() -> None:
     service = Service(lambda: served(FakeAnswer()), ServeOptions(max_requests=2))
     most = service.options.max_held_bytes
     with service.admitted(most - 5):
-        with pytest.raises(Busy, match="1 requests are being served"), service.admitted(6):
+        with pytest.raises(Busy, match="The 1 requests being served fill"), service.admitted(6):
             pass
-        with service.admitted(5), pytest.raises(Busy), service.admitted(0):
+        with (
+            service.admitted(5),
+            pytest.raises(Busy, match="2 requests are being served, as many as"),
+            service.admitted(0),
+        ):
             pass
     with pytest.raises(KeyError), service.admitted(most):
         raise KeyError

@@ -19,6 +19,7 @@ from foveola.serve.app import create_app
 from foveola.serve.options import ServeOptions
 from foveola.serve.service import Load, Service
 
+KEEP_ALIVE_S = 75  # longer than a camera or a proxy pauses: closing under a request that is just being sent loses it
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
 
 
@@ -63,6 +64,7 @@ def serve(options: ServeOptions, load: Load, listening: socket.socket) -> int:
         server_header=False,
         lifespan="on",
         ws="none",
+        timeout_keep_alive=KEEP_ALIVE_S,
         http="h11",  # unlike httptools it bounds the size of the headers
         timeout_graceful_shutdown=math.ceil(options.drain_s),
     )

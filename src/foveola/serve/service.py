@@ -138,12 +138,13 @@ class Service:
     @contextmanager
     def admitted(self, body_bytes: int) -> Iterator[None]:
         """Hold a place, and memory for a body of ``body_bytes``, for one request. Raises ``Busy`` when full."""
-        options = self.options
-        if self._requests >= options.max_requests or self._held_bytes + body_bytes > options.max_held_bytes:
-            raise Busy(
-                f"{self._requests} requests are being served, more than that is not taken; ask again in a moment.",
-                retry_after_s=BUSY_RETRY_S,
-            )
+        full = None
+        if self._requests >= self.options.max_requests:
+            full = f"{self._requests} requests are being served, as many as are taken at once"
+        elif self._held_bytes + body_bytes > self.options.max_held_bytes:
+            full = f"The {self._requests} requests being served fill the memory for bodies"
+        if full is not None:
+            raise Busy(f"{full}; ask again in a moment.", retry_after_s=BUSY_RETRY_S)
         self._requests += 1
         self._held_bytes += body_bytes
         try:
