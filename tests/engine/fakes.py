@@ -42,6 +42,7 @@ class FakeRunner:
     def __init__(self, slots: int = 1, max_length: int = 512, *, gated: bool = False) -> None:
         self.slots = slots
         self.max_length = max_length
+        self.entered: list[str] = []  # runs that have begun, those that stand at the gate included
         self.calls: list[str] = []
         self.moves: list[Move] = []
         self.fail: Callable[[str], BaseException | None] = lambda call: None
@@ -72,6 +73,7 @@ class FakeRunner:
         return logits
 
     def _step(self, call: str) -> None:
+        self.entered.append(call)
         if self.gate is not None:
             assert self.gate.acquire(timeout=30), "the test never opened the gate"
         self.calls.append(call)

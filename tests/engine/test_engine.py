@@ -169,7 +169,7 @@ async def test_a_cancelled_request_in_the_queue_never_runs() -> None:
     await asyncio.to_thread(until, lambda: engine.health().queued == 2)
     second.cancel()
     await asyncio.wait({second})
-    assert engine.health().queued == 1
+    await asyncio.to_thread(until, lambda: engine.health().queued == 1)
     open_gate(runner.gate, 99)
     assert [await first, await third] == ["aa", "cc"]
     assert "encode" not in runner.calls
@@ -238,6 +238,13 @@ async def test_counting_runs_nothing() -> None:
     counts = await fake_engine(runner).count(request("four", images=(b"a",)))
     assert (counts.prompt_tokens, counts.visual_tokens, len(counts.images)) == (8, 4, 1)
     assert runner.calls == []
+
+
+async def test_counting_ends_with_the_engine() -> None:
+    engine = fake_engine(FakeRunner())
+    await asyncio.to_thread(engine.close, 1)
+    with pytest.raises(Unavailable, match="The engine is stopping"):
+        await engine.count(request("four"))
 
 
 async def test_a_panic_while_preparing_reaches_the_reader(caplog: pytest.LogCaptureFixture) -> None:
@@ -357,7 +364,7 @@ async def test_a_stalled_engine_is_not_ready_and_an_idle_one_is() -> None:
     now[0] = 1000
     assert engine.health().ailment is None
     task = asyncio.create_task(text_of(engine, request("ab")))
-    await asyncio.to_thread(until, lambda: engine.health().active == 1)
+    await asyncio.to_thread(until, lambda: runner.entered == ["prefill"])
     now[0] += 29
     assert engine.health().ailment is None
     now[0] += 2
@@ -402,6 +409,18 @@ def test_a_seed_repeats_whatever_else_runs() -> None:
     crowded = fake_engine(FakeRunner(slots=3))
     with ThreadPoolExecutor(6) as pool:
         assert dict(zip(wanted, pool.map(lambda seed: seeded(crowded, seed), wanted), strict=True)) == wanted
+
+
+def test_a_token_that_cannot_be_shown_is_the_failure_of_its_request_only(caplog: pytest.LogCaptureFixture) -> None:
+    runner = FakeRunner(slots=2)
+    engine = fake_engine(runner)
+    fine = runner._logits
+    runner._logits = lambda row: fine(row)[:0]  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="The engine failed while it worked on this request"):
+        answer_once(engine, request("hello"))
+    runner._logits = fine  # type: ignore[method-assign]
+    assert answer_once(engine, request("hello"))[0] == "hello"
+    assert "attempt to get argmax of an empty sequence" in caplog.text
 
 
 def test_a_model_without_numbers_is_told_to_its_reader() -> None:

@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions
 from foveola.engine.prepare import Preparation
 from foveola.engine.runner import OrtRunner
+from foveola.engine.slots import Move
 from foveola.exchange import BadImage, Damaged, Invalid, OverBudget, Request, Sampling, Turn
+from foveola.intake.geometry import Packed, patch_positions
 
 pytestmark = pytest.mark.torch
 
@@ -189,8 +192,6 @@ def test_rows_of_a_batch_do_not_disturb_one_another(bundle: Bundle) -> None:
     lengths = [len(prompt) for prompt in prompts]
     logits = runner.decode([100, 101, 102], lengths, lengths)
     assert np.abs(logits - np.stack(wanted)).max() < 1e-4
-    from foveola.engine.slots import Move
-
     runner.move(Move(source=2, target=0), lengths[2])
     logits = runner.decode([102, 101], [lengths[2], lengths[1]], [lengths[2], lengths[1]])
     assert np.abs(logits - np.stack([wanted[2], wanted[1]])).max() < 1e-4
@@ -208,8 +209,6 @@ def test_a_row_is_never_written_beyond_its_end(bundle: Bundle) -> None:
 def test_two_slots_answer_as_one_does(bundle: Bundle, engine: Engine) -> None:
     requests = [asked(f"Question {number}?", images=(picture(112, 60 + 10 * number, number),)) for number in range(4)]
     alone = [answer_once(engine, request)[0] for request in requests]
-    from concurrent.futures import ThreadPoolExecutor
-
     both = Engine.open(bundle, EngineOptions(threads=1, slots=2))
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda request: answer_once(both, request)[0], requests))
@@ -269,8 +268,22 @@ def resident_mib() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+reads_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident size from /proc")
+
+
+@reads_proc
+def test_a_large_run_gives_its_scratch_memory_back(bundle: Bundle) -> None:
+    """The attention of 2304 patches needs over 20 MiB per head for a moment."""
+    runner = OrtRunner(bundle, ONE_THREAD)
+    grid = (48, 48)
+    packed = Packed(np.zeros((2304, 588), np.float32), patch_positions(grid, 2), np.zeros(2304, np.int64), (grid,), ())
+    before = resident_mib()
+    assert runner.encode(packed).shape == (576, 64)
+    assert resident_mib() - before < 16
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the resident size from /proc")
+@reads_proc
 def test_memory_is_flat_over_distinct_pictures(engine: Engine) -> None:
     """Every picture has another size, so every shape that is kept somewhere would show."""
 

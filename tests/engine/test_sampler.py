@@ -48,8 +48,8 @@ def test_top_k_draws_among_the_k_largest(logits: np.ndarray, top_k: int, seed: i
 def test_top_p_draws_inside_the_nucleus(logits: np.ndarray, top_p: float, seed: int) -> None:
     token, _ = Sampler(Sampling(temperature=1.0, top_p=top_p, seed=seed)).draw(logits)
     probability = np.exp(reference_logprobs(logits))
-    strictly_likelier = probability[logits > logits[token]].sum()
-    assert strictly_likelier < top_p + 1e-6
+    likelier = probability[probability > probability[token] * (1 + 1e-5)].sum()
+    assert likelier < top_p + 1e-6
 
 
 @given(ANY_ROWS, st.sampled_from([0.0, 1e-320, 0.7, 1e300]), st.integers(0, 5), st.floats(0.01, 1))

@@ -188,6 +188,8 @@ class Engine:
     async def count(self, request: Request) -> Counts:
         """The tokens that ``request`` would take, without running it. Raises what an answer to it would."""
         check_sampling(request.sampling, max_length=self._max_length)
+        if self._queue.closing:
+            raise self._queue.refusal()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare.count, request)
 
     def _let_in(self, request: Request, mailbox: Mailbox) -> _Ticket:

@@ -7,6 +7,8 @@ buffers; only the candidates that survive top-k are sorted.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,18 +42,19 @@ class Sampler:
         token would hide it.
         """
         best = int(logits.argmax())  # numpy's argmax returns the first NaN where there is one
-        top = float(logits[best])
-        if not np.isfinite(top):
+        top = logits.item(best)
+        if not math.isfinite(top):
             logits = _numbers_only(logits)
             best = int(logits.argmax())
-            top = float(logits[best])
+            top = logits.item(best)
         if self._scratch.size != logits.size:
             self._scratch = np.empty(logits.size, np.float32)
-        shifted = np.subtract(logits, np.float32(top), out=self._scratch)
-        token = best if self._random is None else self._choose(shifted, float(self._random.random()))
-        chosen = float(shifted[token])
+        shifted = np.subtract(logits, top, out=self._scratch)
+        token = best if self._random is None else self._choose(shifted, self._random.random())
+        chosen = shifted.item(token)
         np.exp(shifted, out=shifted)
-        return token, chosen - float(np.log(shifted.sum(dtype=np.float64)))
+        # numpy sums in pairs, so float32 is enough; the best token alone contributes 1, so the log exists.
+        return token, chosen - math.log(np.add.reduce(shifted))
 
     def _choose(self, shifted: Logits, uniform: float) -> int:
         """The token at the quantile ``uniform`` of the truncated, tempered distribution."""

@@ -74,8 +74,7 @@ class Scheduler:
             return False
         try:
             logits = self._run(work)
-        except Exception as error:
-            log.exception("a run for %d request(s) failed", len(work.sequences))
+        except Exception as error:  # noqa: BLE001 - told to the readers and to the log
             self._fail(work, error)
         else:
             self._failures_left = self._failures_allowed
@@ -137,9 +136,8 @@ class Scheduler:
         for sequence, row in zip(work.sequences, logits, strict=True):
             try:
                 piece = sequence.accept(row, now)
-            except Refusal as refusal:
-                self._release(sequence)
-                sequence.mailbox.fail(refusal)
+            except Exception as error:  # noqa: BLE001 - told to the reader and to the log
+                self._drop(sequence, error)
                 continue
             if sequence.finished:
                 self._release(sequence, now - sequence.timeline.submitted)
@@ -155,7 +153,15 @@ class Scheduler:
     def _fail(self, work: Work, error: Exception) -> None:
         """A run that fails is the failure of its requests; one after the other, they are the engine's."""
         for sequence in work.sequences:
-            self._release(sequence)
-            sequence.mailbox.fail(error if isinstance(error, Refusal) else Unavailable(FAILED))
+            self._drop(sequence, error)
         self._failures_left -= 1
         self.dead = self._failures_left == 0
+
+    def _drop(self, sequence: Sequence, error: Exception) -> None:
+        """Give a sequence up; its reader is told, and the log knows more than the reader."""
+        self._release(sequence)
+        if isinstance(error, Refusal):
+            sequence.mailbox.fail(error)
+        else:
+            log.error("a request failed in the engine", exc_info=error)
+            sequence.mailbox.fail(Unavailable(FAILED))
