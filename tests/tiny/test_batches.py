@@ -53,4 +53,4 @@ def test_tokens_know_the_box_they_touch():
     scene = Scene(EMPTY, "machined part", (Defect("pit", (0.6, 0.6, 0.9, 0.9)),), True, ("pit",))
     boxes, touched = batches._token_boxes(scene, (4, 4))
     assert touched.tolist() == [False, False, False, True]
-    assert boxes[3].tolist() == pytest.approx([0.6, 0.6, 0.9, 0.9])
+    assert boxes[3].tolist() == pytest.approx([(1.2 - 1.5) / 4, (1.2 - 1.5) / 4, (1.8 - 1.5) / 4, (1.8 - 1.5) / 4])

@@ -113,17 +113,23 @@ def token_halves(per_patch: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _token_boxes(scene: Scene, grid: Grid) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """The box of the defect that each merged token touches [n, 4], and whether it touches one [n]."""
+    """The box of the defect that each merged token touches [n, 4], and whether it touches one [n].
+
+    A box is given from the middle of the token, in units of four tokens: the vision tower knows where things are
+    relative to one another, not where in the picture (its positions are rotary).
+    """
     rows, columns = grid[0] // 2, grid[1] // 2
     boxes, touched = np.zeros((rows * columns, 4), np.float32), np.zeros(rows * columns, bool)
     if not scene.located:
         return boxes, touched
     y, x = np.mgrid[0:rows, 0:columns]
+    middle = np.stack([x, y, x, y], -1).reshape(-1, 4) + 0.5
     for d in scene.defects:
         x1, y1, x2, y2 = d.box
         inside = ((x + 1) / columns > x1) & (x / columns < x2) & ((y + 1) / rows > y1) & (y / rows < y2)
-        boxes[inside.reshape(-1)] = d.box
-        touched |= inside.reshape(-1)
+        inside = inside.reshape(-1)
+        boxes[inside] = ((np.asarray(d.box) * (columns, rows, columns, rows) - middle) / 4)[inside]
+        touched |= inside
     return boxes, touched
 
 

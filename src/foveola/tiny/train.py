@@ -62,7 +62,7 @@ class Trainee(nn.Module):
         token_under = torch.where(halves[:, :, 0] != 0, halves[:, :, 0], halves[:, :, 1])
         losses = [
             _cross_entropy(heads.token(features).view(-1, heads.under), token_under.flatten(), self._under_weight),
-            0.5 * _cross_entropy(heads.patch(states).flatten(0, 1), group.under.flatten(), self._under_weight),
+            0.25 * _cross_entropy(heads.patch(states).flatten(0, 1), group.under.flatten(), self._under_weight),
             0.5
             * _cross_entropy(heads.place(features).view(-1, heads.places), group.places.flatten(), self._place_weight),
         ]
@@ -70,8 +70,7 @@ class Trainee(nn.Module):
         if bool((group.picture != IGNORE).any()):
             losses.append(0.5 * _cross_entropy(heads.picture(pooled), group.picture))
         if bool(group.boxed.any()):
-            guess = heads.box(features)[group.boxed].sigmoid()
-            losses.append(4 * F.l1_loss(guess, group.boxes[group.boxed]))
+            losses.append(2 * F.smooth_l1_loss(heads.box(features)[group.boxed], group.boxes[group.boxed], beta=0.1))
         if group.teacher is not None:
             losses.append(1.5 * (1 - F.cosine_similarity(heads.teacher(pooled), group.teacher, -1).mean()))
         return torch.stack(losses).sum()
