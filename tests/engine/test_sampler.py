@@ -70,9 +70,9 @@ def test_broken_numbers_are_never_drawn(logits: np.ndarray, heat: float, top_k: 
 def test_frequencies_follow_the_tempered_softmax() -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     sampler = Sampler(Sampling(temperature=2.0, seed=7))
-    counts = np.bincount([sampler.draw(logits)[0] for _ in range(20_000)], minlength=4) / 20_000
+    counts = np.bincount([sampler.draw(logits)[0] for _ in range(4000)], minlength=4) / 4000
     expected = np.sqrt([0.5, 0.3, 0.15, 0.05])
-    assert counts == pytest.approx(expected / expected.sum(), abs=0.015)
+    assert counts == pytest.approx(expected / expected.sum(), abs=0.03)
 
 
 def test_ties_at_the_edge_of_top_k_go_to_the_lower_number() -> None:
