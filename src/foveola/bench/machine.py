@@ -1,0 +1,135 @@
+"""The machine that figures belong to, told so that they can be compared, without telling who owns it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from foveola.engine.options import usable_cores
+
+MIB = 1024 * 1024
+_PACKAGES = ("onnxruntime", "numpy", "pillow", "tokenizers", "torch", "transformers")
+_VECTORS = ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx", "asimddp", "sve", "asimd", "neon")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores that may be used, memory, system, and how busy it was (``load_1m``: runnable processes)."""
+    return {
+        "cpu": cpu_model(),
+        "vector": next((name for name in _VECTORS if name in _cpu_words()), ""),
+        "cores": usable_cores(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MIB / 1024, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "load_1m": round(os.getloadavg()[0], 2),
+    }
+
+
+def describe_versions() -> dict[str, str]:
+    """Python, this package, and what computes for it and for its rivals; what is not installed is left out."""
+    import foveola
+
+    found = {"python": platform.python_version(), "foveola": foveola.__version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_model() -> str:
+    """The processor's name, as the system tells it."""
+    for line in _cpu_lines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _cpu_lines() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        return []
+
+
+def _cpu_words() -> frozenset[str]:
+    lines = [line for line in _cpu_lines() if line.partition(":")[0].strip() in ("flags", "Features")]
+    return frozenset(lines[0].split()) if lines else frozenset()
+
+
+def platform_line(machine: dict[str, Any]) -> str:
+    """The machine in a few words, for the table's first column."""
+    vector = f", {machine['vector']}" if machine["vector"] else ""
+    return f"{machine['cpu']}, {machine['cores']} cores{vector}"
+
+
+def command_line(argv: Sequence[str], root: Path) -> str:
+    """The command as it can be repeated elsewhere: paths below ``root`` relative to it, others by their last part."""
+    program = _short(argv[0], root) if _below(argv[0], root) else Path(argv[0]).name
+    words = [program, *(_short(word, root) for word in argv[1:])]
+    return shlex.join(["python", *words] if program.endswith(".py") else words)
+
+
+def _below(word: str, root: Path) -> bool:
+    return Path(word).resolve().is_relative_to(root.resolve())
+
+
+def _short(word: str, root: Path) -> str:
+    flag, equals, value = word.partition("=") if word.startswith("--") and "=" in word else ("", "", word)
+    path = Path(value)
+    if path.is_absolute() or ".." in path.parts or (path.exists() and os.sep in value):
+        value = str(path.resolve().relative_to(root.resolve())) if _below(value, root) else f"…/{path.resolve().name}"
+    return f"{flag}{equals}{value}"
+
+
+def peak_memory(pid: int | None = None) -> int:
+    """Bytes of memory that a process (this one by default) has ever held at once, shared pages included.
+
+    Where the system does not keep the high-water mark of others (it does on Linux), what it holds now.
+    """
+    held = _status(pid, "VmHWM")
+    return held if held is not None else _held_now(pid)
+
+
+def held_memory(pid: int | None = None) -> int:
+    """Bytes of memory that a process (this one by default) holds now (resident set size)."""
+    held = _status(pid, "VmRSS")
+    return held if held is not None else _held_now(pid)
+
+
+def _status(pid: int | None, field: str) -> int | None:
+    try:
+        text = Path(f"/proc/{pid or os.getpid()}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _held_now(pid: int | None) -> int:
+    import psutil
+
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+@contextmanager
+def pinned(cores: int) -> Iterator[None]:
+    """Keep this process, and those that it starts meanwhile, on the first ``cores`` cores that it may use."""
+    if not hasattr(os, "sched_setaffinity"):  # macOS knows no such thing: the thread counts alone must do
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)

@@ -1,0 +1,192 @@
+"""Figures in documents: regions between two comments are filled from ``bench/results``, so that prose cannot drift.
+
+    <!-- figures:bars e1_speed -->        the rest of the line names what is shown
+    ...                                   written by this module, by nobody else
+    <!-- /figures -->
+
+A region may also stand within a line: ``<!-- figures:value e1_speed figures.ratio.value .1f -->6.8<!-- /figures -->``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from foveola.bench.accuracy_table import WAYS, percent
+from foveola.bench.evidence import read
+from foveola.bench.machine import MIB, platform_line
+from foveola.exchange import Refusal
+
+REGION = re.compile(r"(<!-- figures:([^>]*?) -->)(.*?)(<!-- /figures -->)", re.DOTALL)
+Results = Mapping[str, Mapping[str, Any]]
+"""Evidence documents by the stem of their file, such as ``e1_speed``."""
+
+
+class NoSuchFigure(Refusal):
+    """A region asks for something that there is not."""
+
+    code = "no_such_figure"
+
+
+def load_results(folder: Path) -> dict[str, dict[str, Any]]:
+    """Every evidence document in ``folder``. Raises ``Refusal`` naming a file that is none."""
+    return {path.stem: read(path) for path in sorted(folder.glob("*.json"))}
+
+
+def rendered(text: str, results: Results) -> str:
+    """``text`` with every region filled. Raises ``NoSuchFigure`` naming the region."""
+
+    def fill(match: re.Match[str]) -> str:
+        opening, asked, before, closing = match.groups()
+        name, *words = asked.split()
+        if name not in SHOWN:
+            raise NoSuchFigure(f"There is no figure {name!r}; there are {', '.join(SHOWN)}.")
+        content = SHOWN[name](results, words)
+        # Within a line stays within a line; a block keeps its own lines.
+        inline = name == "value" and "\n" not in before
+        return f"{opening}{content}{closing}" if inline else f"{opening}\n{content}\n{closing}"
+
+    return REGION.sub(fill, text)
+
+
+def drifted(text: str, results: Results) -> list[str]:
+    """The regions of ``text`` whose content is not what the results say."""
+    now = [match.groups() for match in REGION.finditer(rendered(text, results))]
+    return [
+        match[2] for match, (_, _, content, _) in zip(REGION.finditer(text), now, strict=True) if match[3] != content
+    ]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: the first column to the left, figures to the right."""
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _not_yet(*stems: str) -> str:
+    return f"*Not measured yet: run {', '.join(f'`python bench/{stem}.py`' for stem in stems)}.*"
+
+
+def _bars(results: Results, stems: Sequence[str]) -> str:
+    """``bars [STEM ...]``: the bars of these results, or of all."""
+    chosen = stems or sorted(results)
+    missing = [stem for stem in chosen if stem not in results]
+    rows = [
+        [
+            bar["name"] if len(chosen) == 1 else f"{bar['name']} (`{stem}`)",
+            "–" if bar["value"] is None else f"{bar['value']:.4g}",
+            bar["bar"].replace(">=", "≥").replace("<=", "≤"),
+            "yes" if bar["ok"] else "**no**",
+        ]
+        for stem in chosen
+        if stem in results
+        for bar in results[stem]["bars"]
+    ]
+    parts = [table(("what", "measured", "wanted", "reached"), rows)] if rows else []
+    return "\n\n".join([*parts, *([_not_yet(*missing)] if missing else [])] or ["*Nothing measured yet.*"])
+
+
+def _machine(results: Results, stems: Sequence[str]) -> str:
+    """``machine STEM``: where and when it was measured, in a sentence."""
+    (stem,) = _named("machine", stems, 1)
+    if stem not in results:
+        return _not_yet(stem)
+    one = results[stem]
+    packages = ("onnxruntime", "torch", "transformers")
+    versions = ", ".join(f"{name} {one['versions'][name]}" for name in packages if name in one["versions"])
+    memory = f"{one['machine']['memory_gib']:.0f} GiB"
+    return f"Measured on {platform_line(one['machine'])}, {memory}, {one['date'][:10]}, {versions}: `{one['command']}`."
+
+
+def _value(results: Results, words: Sequence[str]) -> str:
+    """``value STEM PATH [FORMAT]``: one number, such as ``value e1_speed figures.ratio.value .1f``."""
+    stem, path, *form = _named("value", words, 2)
+    if stem not in results:
+        return "?"
+    found: Any = results[stem]
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if found is None:
+        raise NoSuchFigure(f"{stem}.json has nothing at {path}.")
+    return format(found, form[0]) if form else str(found)
+
+
+def _speed(results: Results, _: Sequence[str]) -> str:
+    """``speed``: the engine beside transformers."""
+    if "e1_speed" not in results:
+        return _not_yet("e1_speed")
+    figures = results["e1_speed"]["figures"]
+    rows = [
+        [
+            row["contender"],
+            f"{row['images_per_s']:.3g}",
+            f"{row['ttft_ms_p50']:.3g}",
+            f"{row['tokens_per_s']:.3g}",
+            f"{row['latency_ms_p50']:.3g}",
+            f"{row['latency_ms_p95']:.3g}",
+            f"{row['latency_ms_p99']:.3g}",
+            f"{row['peak_memory_mib']:.0f}",
+        ]
+        for row in figures["rows"]
+    ]
+    head = ("batch 1", "img/s", "first token, ms", "tok/s", "P50 ms", "P95 ms", "P99 ms", "memory, MiB")
+    ratio, agreement = figures["ratio"], figures["agreement"]
+    told = (
+        f"{ratio['rival']} takes {ratio['value']:.1f} times as long ({ratio['low']:.1f} to {ratio['high']:.1f}); "
+        f"the same answer to {agreement['same']} of {agreement['count']} questions."
+    )
+    return f"{table(head, rows)}\n\n{told}"
+
+
+def _accuracy(results: Results, _: Sequence[str]) -> str:
+    """``accuracy``: per kind, language and wording, then the classes of steel and magnetic tiles."""
+    if "tiny_accuracy" not in results:
+        return _not_yet("tiny_accuracy")
+    one = results["tiny_accuracy"]
+    figures = one["figures"]
+    kinds = dict.fromkeys(way.partition("|")[0] for way in figures["ways"])
+    rows = []
+    for kind in kinds:
+        found = [figures["ways"].get(f"{kind}|{lang}|{wording}") for lang, wording in WAYS]
+        count = max(score["count"] for score in found if score)
+        rows.append([kind, *(percent(score) if score else "–" for score in found), str(count)])
+    head = ("right, %", "English", "English, untrained words", "Chinese", "Chinese, untrained words", "asked each")
+    parts = [table(head, rows)]
+    for kind, classes in figures["classes"].items():
+        lines = [[label, percent(score), str(score["count"])] for label, score in classes.items()]
+        if lines:
+            parts.append(table((kind, "right, %", "pictures"), lines))
+    model = figures["model"]
+    parts.append(
+        f"{figures['questions']} questions to `{model['name']}` ({model['bytes'] / MIB:.1f} MiB, graphs and tokenizer "
+        f"`{model['computes']}`), {one['date'][:10]}."
+    )
+    return "\n\n".join(parts)
+
+
+def _confusion(results: Results, _: Sequence[str]) -> str:
+    """``confusion``: what steel defects are taken for."""
+    if "tiny_accuracy" not in results:
+        return _not_yet("tiny_accuracy")
+    found = results["tiny_accuracy"]["figures"]["confusion"]
+    answers = list(dict.fromkeys([*found, *(name for row in found.values() for name in row)]))
+    rows = [[label, *(str(row.get(name, "")) for name in answers)] for label, row in found.items()]
+    return table(("is ↓ called →", *answers), rows)
+
+
+def _named(name: str, words: Sequence[str], least: int) -> Sequence[str]:
+    if len(words) < least:
+        raise NoSuchFigure(f"The figure {name!r} needs {least} words after its name, got {len(words)}.")
+    return words
+
+
+SHOWN: dict[str, Callable[[Results, Sequence[str]], str]] = {
+    "bars": _bars,
+    "machine": _machine,
+    "value": _value,
+    "speed": _speed,
+    "accuracy": _accuracy,
+    "confusion": _confusion,
+}
