@@ -19,7 +19,6 @@ from foveola.bench.measure import Series, measure
 from foveola.bench.model import describe_model
 from foveola.bench.remote import Remote
 from foveola.bench.report import agreement, row_of, versus
-from foveola.bench.run import busy_note
 from foveola.bench.sample import Item
 from foveola.bench.work import generated_items
 from foveola.engine.options import usable_cores
@@ -46,9 +45,6 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     count = 6 if arguments.quick else arguments.questions
     path = (arguments.bundle or embedded_bundle()).resolve()
     cores = min(arguments.cores, usable_cores())
-    notes = busy_note(describe_machine())
-    for note in notes:
-        tell(note)
     tell("reading the questions")
     asked = items(arguments.data, count)
     with pinned(cores):
@@ -70,7 +66,6 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         "rows": [row_of(one, platform_line(machine), peaks[one.contender]).to_json() for one in series],
         "ratio": ratio.to_json(),
         "agreement": same.to_json(),
-        "notes": notes,
     }
     bars = (
         Bar("transformers fp32 takes so many times as long (median, batch 1)", ratio.ratio.value, TIMES_FASTER),

@@ -13,9 +13,7 @@ from typing import Any
 
 from foveola.artifact import Bundle
 from foveola.bench.evidence import Bar, Script, Tell
-from foveola.bench.machine import describe_machine
 from foveola.bench.model import describe_model
-from foveola.bench.run import busy_note
 from foveola.bench.server import Client, ServerProcess
 from foveola.bench.stats import median, percentile
 from foveola.bench.work import folder_items, generated_items
@@ -35,7 +33,6 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     requests, warmup = (10, 3) if arguments.quick else (arguments.requests, 30)
     path = (arguments.bundle or embedded_bundle()).resolve()
     items = folder_items(arguments.pictures) if arguments.pictures else generated_items(min(requests, 64))
-    notes = busy_note(describe_machine())
     with ServerProcess(path, usable_cores()) as server:
         client = Client(server.port())
         server.wait_ready()
@@ -56,7 +53,6 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         "added_ms": {f"p{p}": round(percentile(added, p), 3) for p in (50, 95, 99)},
         "latency_ms": {f"p{p}": round(percentile(latency_ms, p), 3) for p in (50, 95, 99)},
         "engine_ms": {f"p{p}": round(percentile(engine_ms, p), 3) for p in (50, 95, 99)},
-        "notes": notes,
     }
     return figures, [Bar("HTTP adds, ms at p50", median(added), ADDED_MS, at_most=True)]
 

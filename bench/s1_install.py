@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from foveola.bench.evidence import Bar, Script, Tell
-from foveola.bench.machine import describe_machine
-from foveola.bench.run import busy_note
 from foveola.bench.work import generated_items
 from foveola.exchange import Unavailable
 from foveola.serve.embedded import embedded_bundle
@@ -37,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
     bundle = (arguments.bundle or embedded_bundle()).resolve()
     given = ["--bundle", str(bundle)] if arguments.bundle else []
-    notes = busy_note(describe_machine())
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / "part.png"
         picture.write_bytes(generated_items(1)[0].image)
@@ -59,7 +56,6 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         "first_answer": answer,
         "disk_mb": round(on_disk / MB, 1),
         "cache": "as it was" if arguments.cold or arguments.quick else "warm",
-        "notes": notes,
     }
     bars = (
         Bar("environment on disk, MB", on_disk / MB, DISK_MB, at_most=True),

@@ -17,9 +17,8 @@ import numpy as np
 
 from foveola.artifact import Bundle
 from foveola.bench.evidence import Bar, Script, Tell
-from foveola.bench.machine import MIB, describe_machine
+from foveola.bench.machine import MIB
 from foveola.bench.model import describe_model
-from foveola.bench.run import busy_note
 from foveola.bench.sample import Item
 from foveola.bench.server import PATIENCE_S, Client, ServerProcess
 from foveola.bench.stats import median
@@ -47,7 +46,6 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     starts, requests = (1, 5) if arguments.quick else (arguments.starts, arguments.requests)
     path = (arguments.bundle or embedded_bundle()).resolve()
     first = Item("first", first_picture(arguments.picture), arguments.question)
-    notes = busy_note(describe_machine())
     ready_s, answered_s = [], []
     for start in range(starts):
         tell(f"start {start + 1} of {starts}")
@@ -75,7 +73,6 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
             "after_requests": round(held / MIB, 1),
             "peak": round(peak / MIB, 1),
         },
-        "notes": notes,
     }
     bars = (
         Bar("process start to /health/ready, s (median)", median(ready_s), READY_S, at_most=True),

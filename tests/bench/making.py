@@ -15,7 +15,7 @@ MACHINE = {
     "cores": 2,
     "memory_gib": 16.0,
     "system": "Linux x86_64",
-    "load_1m": 0.1,
+    "busy": 0.01,
 }
 
 
@@ -55,6 +55,7 @@ def report() -> dict[str, Any]:
         "rows": [row_of(one, "Example CPU, 2 cores, avx2", 120 * 2**20).to_json() for one in every],
         "ratios": [one.to_json() for one in versus(every, "foveola")],
         "agreement": [agreement(every, "foveola", "transformers").to_json()],
+        "missing": [],
         "notes": ["somebody is not measured: the package example is not installed."],
         "latencies": latencies(every),
     }

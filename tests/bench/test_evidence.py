@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from foveola.bench import evidence
 from foveola.bench.evidence import KEYS, Bar, Script, Tell, read, write
 from foveola.exchange import Invalid, Refusal
+from tests.bench.making import MACHINE
 
 
 def script(*bars: Bar, figures: dict[str, Any] | None = None) -> Script:
@@ -19,6 +21,12 @@ def script(*bars: Bar, figures: dict[str, Any] | None = None) -> Script:
         return figures or {"median_ms": 1.5}, bars
 
     return Script("x1", "example", "What it does.", measure)
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which nobody else works."""
+    monkeypatch.setattr(evidence, "describe_machine", lambda: MACHINE)
 
 
 GOOD, POOR = Bar("times faster", 6.8, 6), Bar("added, ms", 3.5, 3, at_most=True)
@@ -60,6 +68,16 @@ def test_json_goes_to_stdout_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert json.loads(shown.out)["id"] == "x1"
     assert "measuring" in shown.err
+
+
+def test_a_busy_machine_is_told_with_the_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evidence, "describe_machine", lambda: {**MACHINE, "busy": 0.64})
+    script(GOOD).main(tmp_path, [])
+    (note,) = json.loads((tmp_path / "results" / "x1_example.json").read_text())["figures"]["notes"]
+    assert note.startswith("The machine was busy when this began (others took 64% of its cores)")
+    assert "others took 64%" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_refusal_is_its_message_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,11 @@ from foveola.bench.machine import command_line, describe_machine, describe_versi
 
 def test_the_machine_is_described_without_its_name() -> None:
     found = describe_machine()
-    assert set(found) == {"cpu", "vector", "cores", "memory_gib", "system", "load_1m"}
+    assert set(found) == {"cpu", "vector", "cores", "memory_gib", "system", "busy"}
     assert found["cpu"]
     assert found["cores"] >= 1
     assert found["memory_gib"] > 0
+    assert 0 <= found["busy"] <= 1
     assert os.uname().nodename not in str(found)
     assert found["cpu"] in platform_line(found)
 
@@ -34,6 +35,12 @@ def test_the_command_can_be_repeated_elsewhere(tmp_path: Path) -> None:
     assert told == "python bench/e1_speed.py --bundle '…/bundle' --data=data --questions 400"
     assert str(tmp_path) not in told
     assert command_line(["/usr/bin/foveola", "bench", "--rivals", "none"], root) == "foveola bench --rivals none"
+
+
+def test_how_busy_the_cores_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([(100, 200), (130, 300)])
+    monkeypatch.setattr(machine, "_cpu_times", lambda: next(readings))
+    assert machine.busy_share(0) == pytest.approx(0.7)
 
 
 def test_memory_of_this_process_and_of_a_number_that_is_its_own() -> None:

@@ -74,9 +74,17 @@ def test_drift_names_the_regions_that_are_stale() -> None:
 
 def test_speed_and_machine_say_what_was_compared_and_where() -> None:
     text = rendered(region("speed") + region("machine e1_speed"), RESULTS)
-    assert "| foveola | 63.5 |" in text
+    assert "| Example CPU, 2 cores, avx2 | foveola | 1 | 63.5 |" in text
     assert "transformers takes 6.8 times as long (6.5 to 7.2); the same answer to 398 of 400 questions." in text
     assert "Measured on Example CPU, 2 cores, avx2, 16 GiB, 2026-11-30, onnxruntime 1.32.0" in text
+
+
+def test_the_whole_table_with_what_could_not_be_measured() -> None:
+    bench = document(rows=report()["rows"], not_measured=["somebody is not measured: no weights."])
+    text = rendered(region("vlm-bench"), {"v_bench": bench})
+    assert "| platform | contender | batch | img/s | TTFT P50 / P95 ms | tok/s | P50 / P95 / P99 ms | MiB |" in text
+    assert "| foveola HTTP | 1 |" in text
+    assert "somebody is not measured: no weights." in text
 
 
 def test_accuracy_has_ways_and_classes_and_confusions() -> None:
@@ -95,11 +103,14 @@ def test_a_value_may_stand_within_a_line() -> None:
     )
 
 
-@pytest.mark.parametrize("asked", ["bars e1_speed", "speed", "accuracy", "confusion", "machine e1_speed"])
+@pytest.mark.parametrize("asked", ["bars e1_speed", "speed", "accuracy", "confusion", "machine e1_speed", "vlm-bench"])
 def test_what_was_not_measured_says_which_script_to_run(asked: str) -> None:
     text = rendered(region(asked), {})
     assert "*Not measured yet: run `python bench/" in text
     assert drifted(text, {}) == []
+    assert drifted(region(asked), {}) == []  # an empty region claims nothing
+    assert drifted(region(asked, "\nTen times faster.\n"), {}) == [asked]
+    assert drifted(region(asked), RESULTS) == ([] if asked == "vlm-bench" else [asked])
 
 
 @pytest.mark.parametrize(

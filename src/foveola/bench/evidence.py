@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from foveola.bench.machine import command_line, describe_machine, describe_versions
+from foveola.bench.machine import busy_note, command_line, describe_machine, describe_versions
 from foveola.exchange import Refusal
 
 MISSED, REFUSED = 1, 2
@@ -130,12 +130,18 @@ class Script:
         arguments = parser.parse_args(argv)
         console = Console(stderr=True, highlight=False)
         machine = describe_machine()  # before we are the load ourselves
+        tell: Tell = lambda what: console.print(f"[dim]{escape(what)}[/dim]")  # noqa: E731
+        notes = busy_note(machine)
+        for note in notes:
+            tell(note)
         try:
-            figures, bars = self.measure(arguments, lambda what: console.print(f"[dim]{escape(what)}[/dim]"))
+            figures, bars = self.measure(arguments, tell)
         except Refusal as refusal:
             print(f"{parser.prog}: {refusal.message}", file=sys.stderr)
             return REFUSED
-        found = Evidence(self.id, {**figures, "quick": True} if arguments.quick else figures, tuple(bars))
+        told: dict[str, Any] = {"notes": notes} if notes else {}
+        told |= {"quick": True} if arguments.quick else {}
+        found = Evidence(self.id, {**figures, **told}, tuple(bars))
         command = command_line([str(home / parser.prog), *argv], home.parent)
         document = found.to_json(machine=machine, command=command)
         out = arguments.out or (None if arguments.quick else home / "results" / f"{self.id}_{self.name}.json")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,19 +15,21 @@ from typing import Any
 from foveola.engine.options import usable_cores
 
 MIB = 1024 * 1024
+BUSY = 0.2  # of all cores' time: more is told to whoever reads the figures
 _PACKAGES = ("onnxruntime", "numpy", "pillow", "tokenizers", "torch", "transformers")
 _VECTORS = ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx", "asimddp", "sve", "asimd", "neon")
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores that may be used, memory, system, and how busy it was (``load_1m``: runnable processes)."""
+    """Processor, cores that may be used, memory, system, and ``busy``: the share (0..1) of all cores' time that others
+    take, watched for half a second. To be called before one is the load oneself."""
     return {
         "cpu": cpu_model(),
         "vector": next((name for name in _VECTORS if name in _cpu_words()), ""),
         "cores": usable_cores(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / MIB / 1024, 1),
         "system": f"{platform.system()} {platform.machine()}",
-        "load_1m": round(os.getloadavg()[0], 2),
+        "busy": round(busy_share(), 2),
     }
 
 
@@ -41,6 +44,39 @@ def describe_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def busy_share(watch_s: float = 0.5) -> float:
+    """The share of all cores' time in which they work, 0..1, watched for ``watch_s`` seconds."""
+    before = _cpu_times()
+    time.sleep(watch_s)
+    after = _cpu_times()
+    if before is None or after is None:  # not Linux
+        import psutil
+
+        return float(psutil.cpu_percent(interval=watch_s)) / 100
+    idle, total = (now - then for now, then in zip(after, before, strict=True))
+    return 1 - idle / total if total else 0.0
+
+
+def busy_note(machine: Mapping[str, Any]) -> list[str]:
+    """A line where others computed on this machine when the run began; times are theirs too then."""
+    if machine["busy"] < BUSY:
+        return []
+    return [
+        f"The machine was busy when this began (others took {machine['busy']:.0%} of its cores): the times are longer "
+        "than they had to be, and even ratios shift, since libraries that spin while they wait suffer most."
+    ]
+
+
+def _cpu_times() -> tuple[int, int] | None:
+    """Idle and all ticks of all cores since the start. See proc(5): user nice system idle iowait irq softirq steal."""
+    try:
+        words = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+    except OSError:
+        return None
+    ticks = [int(word) for word in words[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def cpu_model() -> str:

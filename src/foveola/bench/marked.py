@@ -17,9 +17,11 @@ from typing import Any
 from foveola.bench.accuracy_table import WAYS, percent
 from foveola.bench.evidence import read
 from foveola.bench.machine import MIB, platform_line
+from foveola.bench.table import COLUMNS, cells
 from foveola.exchange import Refusal
 
 REGION = re.compile(r"(<!-- figures:([^>]*?) -->)(.*?)(<!-- /figures -->)", re.DOTALL)
+NOT_YET = "*Not measured yet"
 Results = Mapping[str, Mapping[str, Any]]
 """Evidence documents by the stem of their file, such as ``e1_speed``."""
 
@@ -52,11 +54,16 @@ def rendered(text: str, results: Results) -> str:
 
 
 def drifted(text: str, results: Results) -> list[str]:
-    """The regions of ``text`` whose content is not what the results say."""
-    now = [match.groups() for match in REGION.finditer(rendered(text, results))]
-    return [
-        match[2] for match, (_, _, content, _) in zip(REGION.finditer(text), now, strict=True) if match[3] != content
-    ]
+    """The regions of ``text`` whose content is not what the results say.
+
+    An empty region is none of them as long as nothing has been measured for it: it claims nothing.
+    """
+    stale = []
+    for match, wanted in zip(REGION.finditer(text), REGION.finditer(rendered(text, results)), strict=True):
+        unmeasured = not match[3].strip() and wanted[3].strip().startswith(NOT_YET)
+        if match[3] != wanted[3] and not unmeasured:
+            stale.append(match[2])
+    return stale
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -66,7 +73,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _not_yet(*stems: str) -> str:
-    return f"*Not measured yet: run {', '.join(f'`python bench/{stem}.py`' for stem in stems)}.*"
+    return f"{NOT_YET}: run {', '.join(f'`python bench/{stem}.py`' for stem in stems)}.*"
 
 
 def _bars(results: Results, stems: Sequence[str]) -> str:
@@ -85,7 +92,7 @@ def _bars(results: Results, stems: Sequence[str]) -> str:
         for bar in results[stem]["bars"]
     ]
     parts = [table(("what", "measured", "wanted", "reached"), rows)] if rows else []
-    return "\n\n".join([*parts, *([_not_yet(*missing)] if missing else [])] or ["*Nothing measured yet.*"])
+    return "\n\n".join([*parts, *([_not_yet(*missing)] if missing else [])] or [f"{NOT_YET}.*"])
 
 
 def _machine(results: Results, stems: Sequence[str]) -> str:
@@ -118,26 +125,27 @@ def _speed(results: Results, _: Sequence[str]) -> str:
     if "e1_speed" not in results:
         return _not_yet("e1_speed")
     figures = results["e1_speed"]["figures"]
-    rows = [
-        [
-            row["contender"],
-            f"{row['images_per_s']:.3g}",
-            f"{row['ttft_ms_p50']:.3g}",
-            f"{row['tokens_per_s']:.3g}",
-            f"{row['latency_ms_p50']:.3g}",
-            f"{row['latency_ms_p95']:.3g}",
-            f"{row['latency_ms_p99']:.3g}",
-            f"{row['peak_memory_mib']:.0f}",
-        ]
-        for row in figures["rows"]
-    ]
-    head = ("batch 1", "img/s", "first token, ms", "tok/s", "P50 ms", "P95 ms", "P99 ms", "memory, MiB")
-    ratio, agreement = figures["ratio"], figures["agreement"]
+    ratio, same = figures["ratio"], figures["agreement"]
     told = (
         f"{ratio['rival']} takes {ratio['value']:.1f} times as long ({ratio['low']:.1f} to {ratio['high']:.1f}); "
-        f"the same answer to {agreement['same']} of {agreement['count']} questions."
+        f"the same answer to {same['same']} of {same['count']} questions."
     )
-    return f"{table(head, rows)}\n\n{told}"
+    return f"{_rows(figures['rows'])}\n\n{told}"
+
+
+def _vlm_bench(results: Results, _: Sequence[str]) -> str:
+    """``vlm-bench``: the whole table of ``foveola bench``."""
+    if "v_bench" not in results:
+        return _not_yet("v_bench")
+    figures = results["v_bench"]["figures"]
+    return "\n\n".join([_rows(figures["rows"]), *figures["not_measured"]])
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of the VLM-Bench table."""
+    return table(
+        ("platform", "contender", *COLUMNS), [[row["platform"], row["contender"], *cells(row)] for row in rows]
+    )
 
 
 def _accuracy(results: Results, _: Sequence[str]) -> str:
@@ -187,6 +195,7 @@ SHOWN: dict[str, Callable[[Results, Sequence[str]], str]] = {
     "machine": _machine,
     "value": _value,
     "speed": _speed,
+    "vlm-bench": _vlm_bench,
     "accuracy": _accuracy,
     "confusion": _confusion,
 }

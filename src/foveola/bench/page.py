@@ -156,7 +156,7 @@ def _how(report: Mapping[str, Any]) -> str:
         "asked": f"{options['requests']} requests per contender and batch, {options['questions']} different questions, "
         f"greedy, at most {options['max_tokens']} tokens",
         "pinned to": f"{options['cores']} cores; memory {report['machine']['memory_gib']} GiB; "
-        f"load at the start {report['machine']['load_1m']}",
+        f"others took {report['machine']['busy']:.0%} of the cores when it began",
         "versions": ", ".join(f"{name} {value}" for name, value in report["versions"].items()),
         "measured": report["date"],
     }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from foveola.artifact import Bundle
 from foveola.bench.contender import CannotTakePart, Contender, Setup
-from foveola.bench.machine import command_line, describe_machine, describe_versions, pinned, platform_line
+from foveola.bench.machine import busy_note, command_line, describe_machine, describe_versions, pinned, platform_line
 from foveola.bench.measure import Progress, measure
 from foveola.bench.model import describe_model
 from foveola.bench.options import BenchOptions
@@ -23,7 +23,6 @@ from foveola.bench.work import folder_items, generated_items
 
 ENGINE, HTTP = "foveola", "foveola HTTP"
 NAMES = {"transformers": "transformers"}
-BUSY = 0.5  # processes that want to run, per core
 GENERATED = 240  # different questions at most; more requests ask them again
 
 
@@ -45,7 +44,7 @@ def bench(options: BenchOptions, progress: Progress) -> dict[str, Any]:
         peaks = {contender.name: contender.peak_memory() for contender in taking_part}
     names = [contender.name for contender in taking_part]
     rivals = [name for name in names if name not in (ENGINE, HTTP)]
-    platform = platform_line(machine)
+    platform = platform_line({**machine, "cores": options.cores})
     return {
         "format": FORMAT,
         "date": datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
@@ -63,19 +62,10 @@ def bench(options: BenchOptions, progress: Progress) -> dict[str, Any]:
         "rows": [row_of(one, platform, peaks[one.contender]).to_json() for one in series],
         "ratios": [ratio.to_json() for ratio in versus(series, ENGINE)],
         "agreement": [agreement(series, name, rival).to_json() for rival in rivals for name in (ENGINE, HTTP)],
+        "missing": missing,
         "notes": [*missing, *busy_note(machine)],
         "latencies": latencies(series),
     }
-
-
-def busy_note(machine: Mapping[str, Any]) -> list[str]:
-    """A line where others computed on this machine when the run began; times are theirs too then."""
-    if machine["load_1m"] < BUSY * machine["cores"]:
-        return []
-    return [
-        f"The machine was busy when this began (load {machine['load_1m']} on {machine['cores']} cores): the times are "
-        "longer than they had to be, and even ratios shift, since libraries that spin while they wait suffer most."
-    ]
 
 
 def workload(options: BenchOptions) -> list[Item]:
