@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from foveola.exchange import Unsupported
+from foveola.exchange import Damaged, Unsupported
 from foveola.family.qwen2_vl import QWEN2_VL
 
 CONFIG: dict[str, Any] = {
@@ -45,8 +45,21 @@ def test_a_flat_config_of_the_first_checkpoints_says_the_same() -> None:
 def test_sections_that_do_not_fill_a_head_are_an_error() -> None:
     broken = copy.deepcopy(CONFIG)
     broken["text_config"]["rope_parameters"]["mrope_section"] = [16, 24, 24]
-    with pytest.raises(Unsupported, match=r"mrope_section \[16, 24, 24\], together 64; they must fill half of a head, 16"):
+    with pytest.raises(
+        Unsupported, match=r"mrope_section \[16, 24, 24\], together 64; they must fill half of a head, 16"
+    ):
         QWEN2_VL.decoder_shape(broken)
+
+
+@pytest.mark.parametrize("key", ["vision_config", "image_token_id"])
+def test_a_config_that_lacks_something_is_named(key: str) -> None:
+    broken = {name: value for name, value in CONFIG.items() if name != key}
+    with pytest.raises(Damaged) as caught:
+        QWEN2_VL.vision_section(broken, {})
+        QWEN2_VL.token_ids(broken, {})
+    assert caught.value.message == (
+        f"config.json lacks {key!r}, which a checkpoint of this family has. Copy the checkpoint whole."
+    )
 
 
 def test_half_of_a_vision_head_turns_with_rows_and_half_with_columns() -> None:

@@ -32,7 +32,9 @@ def test_the_lineage_can_hold_the_options() -> None:
     assert json.loads(json.dumps(options.to_json()))["overrides"] == {"*.down_proj": "int8/32@4"}
 
 
-@pytest.mark.parametrize(("text", "size"), [("1,3,384,384", (384, 384)), ("480,640", (480, 640)), ("224x448", (224, 448))])
+@pytest.mark.parametrize(
+    ("text", "size"), [("1,3,384,384", (384, 384)), ("480,640", (480, 640)), ("224x448", (224, 448))]
+)
 def test_the_shape_of_a_picture(text: str, size: tuple[int, int]) -> None:
     assert parse_input_shape(text) == size
 

@@ -10,8 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from foveola.exchange import Damaged
+
 Config = Mapping[str, Any]
 """A parsed JSON file of a checkpoint (config.json, preprocessor_config.json, generation_config.json)."""
+
+
+def required(config: Config, key: str) -> Any:
+    """``config[key]`` of a config.json. Raises ``Damaged`` naming the key where it is missing."""
+    value = config.get(key)
+    if value is None:
+        raise Damaged(f"config.json lacks {key!r}, which a checkpoint of this family has. Copy the checkpoint whole.")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

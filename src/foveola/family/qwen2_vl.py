@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from foveola.exchange import Unsupported
-from foveola.family.base import Config, DecoderNames, DecoderShape, Family, PartNames, TowerNames, TowerShape
+from foveola.family.base import (
+    Config,
+    DecoderNames,
+    DecoderShape,
+    Family,
+    PartNames,
+    TowerNames,
+    TowerShape,
+    required,
+)
 
 # transformers' defaults of Qwen2VLImageProcessor, where preprocessor_config.json is silent.
 _MIN_PIXELS = 56 * 56
@@ -29,15 +38,15 @@ def _text(config: Config) -> Config:
 
 def _decoder_shape(config: Config) -> DecoderShape:
     text = _text(config)
-    heads = int(text["num_attention_heads"])
-    head_dim = int(text["hidden_size"]) // heads
+    heads = int(required(text, "num_attention_heads"))
+    head_dim = int(required(text, "hidden_size")) // heads
     return DecoderShape(
         hidden=int(text["hidden_size"]),
-        layers=int(text["num_hidden_layers"]),
+        layers=int(required(text, "num_hidden_layers")),
         heads=heads,
         kv_heads=int(text.get("num_key_value_heads") or heads),
         head_dim=head_dim,
-        vocabulary=int(text["vocab_size"]),
+        vocabulary=int(required(text, "vocab_size")),
         activation=str(text.get("hidden_act", "silu")),
         rotary_axes=_rotary_axes(text, head_dim),
     )
@@ -56,9 +65,9 @@ def _rotary_axes(text: Config, head_dim: int) -> tuple[int, ...]:
 
 
 def _tower_shape(config: Config) -> TowerShape:
-    vision = config["vision_config"]
-    heads = int(vision["num_heads"])
-    head_dim = int(vision["embed_dim"]) // heads
+    vision = required(config, "vision_config")
+    heads = int(required(vision, "num_heads"))
+    head_dim = int(required(vision, "embed_dim")) // heads
     return TowerShape(
         heads=heads,
         head_dim=head_dim,
@@ -69,7 +78,7 @@ def _tower_shape(config: Config) -> TowerShape:
 
 
 def _vision_section(config: Config, preprocessor: Config) -> dict[str, Any]:
-    vision = config["vision_config"]
+    vision = required(config, "vision_config")
     size = preprocessor.get("size") or {}
     resample = int(preprocessor.get("resample", 3))
     if resample not in _RESAMPLE:
@@ -108,9 +117,9 @@ def _token_ids(config: Config, generation: Config) -> dict[str, int | list[int] 
     ends = generation.get("eos_token_id", text.get("eos_token_id"))
     pad = generation.get("pad_token_id", text.get("pad_token_id"))
     return {
-        "image": int(config["image_token_id"]),
-        "vision_start": int(config["vision_start_token_id"]),
-        "vision_end": int(config["vision_end_token_id"]),
+        "image": int(required(config, "image_token_id")),
+        "vision_start": int(required(config, "vision_start_token_id")),
+        "vision_end": int(required(config, "vision_end_token_id")),
         "eos": [int(i) for i in (ends if isinstance(ends, list) else [ends]) if i is not None],
         "pad": None if pad is None else int(pad),
     }

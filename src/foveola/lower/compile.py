@@ -6,7 +6,8 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 from torch import nn
+from transformers.utils import logging as hf_logging
 
 from foveola.artifact import Bundle, Checkpoint, Finding, write_bundle
 from foveola.exchange import Damaged, Invalid
@@ -54,6 +56,10 @@ def compile_checkpoint(
     """
     options = options or CompileOptions()
     tell = progress or (lambda step, share: None)
+    out = Path(out_dir)
+    if not replace and out.is_dir() and any(out.iterdir()):
+        # write_bundle would say so, too, but only after a minute of work
+        raise FileExistsError(f"{out.name} exists and is not empty; choose another name, or ask to replace it")
     tell("reading the checkpoint", 0.0)
     checkpoint = Checkpoint.open(checkpoint_dir)
     family = family_of(checkpoint.config)
@@ -67,7 +73,7 @@ def compile_checkpoint(
     proven = check_parity(graphs, subject, stored)
     tell("sealing the bundle", 0.95)
     bundle = write_bundle(
-        out_dir,
+        out,
         name=name or checkpoint.name,
         files=lambda folder: _write(folder, checkpoint, graphs, card),
         lineage=(*checkpoint.lineage, replace_fields(stored.finding, options=options.to_json()), exported, proven),
@@ -79,15 +85,22 @@ def compile_checkpoint(
 
 def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
     """The transformers model of ``checkpoint``, fp32, frozen. Raises ``Damaged`` where tensors are missing."""
-    cls = getattr(transformers, family.model_class)
-    model, info = cls.from_pretrained(
-        checkpoint.path,
-        dtype=torch.float32,
-        local_files_only=True,
-        use_safetensors=True,
-        attn_implementation="eager",
-        output_loading_info=True,
-    )
+    with _no_progress_bars():
+        model, info = getattr(transformers, family.model_class).from_pretrained(
+            checkpoint.path,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, in our words
+        )
+    other = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info["mismatched_keys"])
+    if other:
+        raise Damaged(
+            f"{checkpoint.weight_files[0]} has {len(other)} tensors of other sizes than config.json says, {other[0]} "
+            "among them. The config.json belongs to another checkpoint."
+        )
     missing = sorted(info["missing_keys"])
     if missing:
         raise Damaged(
@@ -96,6 +109,18 @@ def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
         )
     loaded: nn.Module = model.eval().requires_grad_(False)
     return loaded
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """transformers' own bars would be drawn over ours."""
+    shown = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            hf_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def rules(family: Family, options: CompileOptions) -> list[Rule]:

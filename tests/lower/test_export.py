@@ -1,0 +1,113 @@
+"""What the graphs look like: names, sizes, operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+import onnxruntime as ort
+
+from foveola.artifact import Bundle
+
+pytestmark = pytest.mark.torch
+
+
+def border(bundle: Bundle, graph: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs and outputs: name -> (type, sizes)."""
+    session = ort.InferenceSession(str(bundle.file(f"{graph}.onnx")), providers=["CPUExecutionProvider"])
+    inputs = {value.name: (value.type, value.shape) for value in session.get_inputs()}
+    return inputs, {value.name: (value.type, value.shape) for value in session.get_outputs()}
+
+
+def operators(bundle: Bundle, graph: str) -> Counter[str]:
+    import onnx_ir as ir
+
+    from foveola.lower.inspect import count_operators
+
+    return count_operators(ir.load(bundle.file(f"{graph}.onnx")))
+
+
+def test_the_vision_graph_has_the_names_and_sizes_of_the_contract(compiled: Callable[[str], Bundle]) -> None:
+    inputs, outputs = border(compiled("fp32"), "vision")
+    assert inputs == {
+        "pixel_values": ("tensor(float)", ["patches", 588]),
+        "position_ids": ("tensor(int64)", ["patches", 2]),
+        "segment_ids": ("tensor(int64)", ["patches"]),
+    }
+    assert outputs == {"features": ("tensor(float)", ["features", 64])}
+
+
+def test_the_embedding_graph_has_the_names_and_sizes_of_the_contract(compiled: Callable[[str], Bundle]) -> None:
+    for precision in ("fp32", "int4"):
+        inputs, outputs = border(compiled(precision), "embed")
+        assert inputs == {"input_ids": ("tensor(int64)", ["batch", "chunk"])}
+        assert outputs == {"inputs_embeds": ("tensor(float)", ["batch", "chunk", 64])}
+
+
+def test_the_decoder_graph_has_the_names_and_sizes_of_the_contract(compiled: Callable[[str], Bundle]) -> None:
+    inputs, outputs = border(compiled("fp32"), "decoder")
+    cache = [f"{layer}.{part}" for layer in range(2) for part in ("key", "value")]
+    assert inputs == {
+        "inputs_embeds": ("tensor(float)", ["batch", "chunk", 64]),
+        "position_ids": ("tensor(int64)", [3, "batch", "chunk"]),
+        "seqlens_k": ("tensor(int32)", ["batch"]),
+        "total_sequence_length": ("tensor(int32)", []),
+        "logit_index": ("tensor(int64)", ["wanted"]),
+        **{f"past.{name}": ("tensor(float)", ["batch", 1, "slot", 32]) for name in cache},
+    }
+    assert outputs == {
+        "logits": ("tensor(float)", ["batch", "wanted", 1000]),
+        "evidence": ("tensor(float)", ["batch", "total"]),
+        **{f"present.{name}": ("tensor(float)", ["batch", 1, "slot_or_total", 32]) for name in cache},
+    }
+
+
+def test_each_part_of_a_block_is_one_operator(compiled: Callable[[str], Bundle]) -> None:
+    decoder = operators(compiled("fp32"), "decoder")
+    assert decoder["com.microsoft::GroupQueryAttention"] == 2
+    assert decoder["RotaryEmbedding"] == 4
+    assert decoder["com.microsoft::SkipSimplifiedLayerNormalization"] == 4
+    assert decoder["RMSNormalization"] == 1
+    assert decoder["MatMul"] == 2 * 5 + 1 + 1  # qkv, output, gate, up, down; head; evidence
+    vision = operators(compiled("fp32"), "vision")
+    assert vision["com.microsoft::MultiHeadAttention"] == 2
+    assert vision["com.microsoft::SkipLayerNormalization"] == 4
+    assert vision["MatMul"] == 2 * 4 + 3
+
+
+def test_the_4_bit_weights_stay_4_bit_in_the_graph(compiled: Callable[[str], Bundle]) -> None:
+    import onnx_ir as ir
+
+    graph = ir.load(compiled("int4").file("decoder.onnx")).graph
+    nodes = [node for node in graph if node.op_type == "MatMulNBits"]
+    bits = Counter(node.attributes["bits"].as_int() for node in nodes)
+    assert bits == {4: 2 * 5, 8: 1}
+    assert {node.attributes["block_size"].as_int() for node in nodes} == {32}
+    assert {node.attributes["accuracy_level"].as_int() for node in nodes} == {4}
+    assert operators(compiled("int4"), "embed")["com.microsoft::GatherBlockQuantized"] == 1
+
+
+def test_files_shrink_with_the_bits(compiled: Callable[[str], Bundle]) -> None:
+    sizes = {p: {n: d.bytes for n, d in compiled(p).files.items()} for p in ("fp32", "int4")}
+    assert sizes["int4"]["decoder.onnx"] < 0.26 * sizes["fp32"]["decoder.onnx"]  # of it 41 % head, at 8 bits
+    assert sizes["int4"]["vision.onnx"] < 0.33 * sizes["fp32"]["vision.onnx"]
+    assert sizes["int4"]["embed.onnx"] < 0.29 * sizes["fp32"]["embed.onnx"]
+
+
+def test_a_loaded_session_has_nothing_left_of_what_only_widens(
+    compiled: Callable[[str], Bundle], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    import onnx_ir as ir
+
+    left = {}
+    for precision in ("fp32", "int4"):
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.optimized_model_filepath = str(tmp_path_factory.mktemp("loaded") / "vision.onnx")
+        ort.InferenceSession(str(compiled(precision).file("vision.onnx")), options, providers=["CPUExecutionProvider"])
+        left[precision] = Counter(node.op_type for node in ir.load(options.optimized_model_filepath).graph)
+    assert left["int4"] == left["fp32"]
