@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from foveola.bench import command
 from foveola.bench.evidence import Bar, Script, Tell
 from foveola.bench.run import bench
+from foveola.bench.table import render
 
 KEPT = ("model", "options", "rows", "ratios", "agreement")
 
@@ -28,8 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
     arguments.rivals = "transformers"
     report = command.measured(bench, command.options_of(arguments))
-    for note in report["notes"]:
-        tell(note)
+    if not arguments.json:
+        console = Console(highlight=False)
+        console.print(render(report, width=console.width))
     return {**{key: report[key] for key in KEPT}, "not_measured": report["missing"]}, ()
 
 

@@ -149,7 +149,7 @@ class Script:
             write(document, out)
         if arguments.json:
             print(json.dumps(document, ensure_ascii=False, indent=1))
-        else:
+        elif bars:
             Console(highlight=False).print(bars_table(bars))
         return 0 if found.ok or arguments.quick else MISSED
 

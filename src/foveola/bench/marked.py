@@ -66,9 +66,9 @@ def drifted(text: str, results: Results) -> list[str]:
     return stale
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first column to the left, figures to the right."""
-    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> str:
+    """A Markdown table: the first ``words`` columns to the left, figures to the right."""
+    lines = [head, ["---"] * words + ["--:"] * (len(head) - words), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
@@ -143,9 +143,8 @@ def _vlm_bench(results: Results, _: Sequence[str]) -> str:
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows of the VLM-Bench table."""
-    return table(
-        ("platform", "contender", *COLUMNS), [[row["platform"], row["contender"], *cells(row)] for row in rows]
-    )
+    lines = [[row["platform"], row["contender"], *cells(row)] for row in rows]
+    return table(("platform", "contender", *COLUMNS), lines, words=2)
 
 
 def _accuracy(results: Results, _: Sequence[str]) -> str:
