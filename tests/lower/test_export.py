@@ -75,7 +75,7 @@ def test_each_part_of_a_block_is_one_operator(compiled: Callable[[str], Bundle])
     assert decoder["MatMul"] == 2 * 5 + 1 + 1  # qkv, output, gate, up, down; head; evidence
     vision = operators(compiled("fp32"), "vision")
     assert vision["com.microsoft::MultiHeadAttention"] == 2
-    assert vision["com.microsoft::SkipLayerNormalization"] == 4
+    assert vision["LayerNormalization"] == 2 * 2 + 1
     assert vision["MatMul"] == 2 * 4 + 3
 
 
@@ -111,3 +111,4 @@ def test_a_loaded_session_has_nothing_left_of_what_only_widens(
         ort.InferenceSession(str(compiled(precision).file("vision.onnx")), options, providers=["CPUExecutionProvider"])
         left[precision] = Counter(node.op_type for node in ir.load(options.optimized_model_filepath).graph)
     assert left["int4"] == left["fp32"]
+    assert left["fp32"]["SkipLayerNormalization"] == 0  # six times slower than its parts

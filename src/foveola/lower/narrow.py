@@ -11,14 +11,16 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from torch import Tensor
 
+from foveola.lower.formats import Format
 from foveola.lower.nbits import Packed
 
 _SMALLEST = 256
 """Elements; below, a node costs more bytes than it saves."""
 EXPANDED = "expanded"
-"""Domain-free mark: a node called ``expanded <format> <count> <constant>`` makes a constant of ``count`` weights."""
+"""Begins the name of a node that makes a constant: ``expanded <format> <number of weights> <constant>``."""
 
 
 def halve(model: ir.Model) -> int:
@@ -36,7 +38,7 @@ def halve(model: ir.Model) -> int:
             narrow = wide.astype(np.float16)
         if not np.array_equal(narrow.astype(np.float32), wide):
             continue
-        half = _constant(model.graph, f"{name}.half", narrow)
+        half = _constant(model.graph, f"{name}.half", torch.from_numpy(narrow))
         _replace(model.graph, name, [ir.node("Cast", [half], {"to": int(ir.DataType.FLOAT)}, name=f"widen {name}")])
         saved += wide.nbytes - narrow.nbytes
     return saved
@@ -49,52 +51,47 @@ def expand_at_load(model: ir.Model, weights: Mapping[str, Packed]) -> None:
 
 
 def _unpacking(graph: ir.Graph, name: str, packed: Packed) -> list[ir.Node]:
-    """``((values - zeros) * scales)`` -> [N, blocks * block] -> without padding -> transposed."""
+    """``(values - zeros) * scales`` over [blocks, block, N], then [K, N]: no transposition is left for the load."""
     rows, blocks, _ = packed.values.shape
     form = packed.format
-    values, unpack_values = _integers(graph, f"{name}.values", packed.values, form.bits, (rows, blocks, form.block))
-    zeros, unpack_zeros = _integers(graph, f"{name}.zeros", packed.zeros, form.bits, (rows, -1))
-    scales = _constant(graph, f"{name}.scales", packed.scales[..., None].numpy())
-    begin, end, axis = (_constant(graph, f"{name}.{what}", np.array([n])) for what, n in _cuts(packed))
-    shape = _constant(graph, f"{name}.shape", np.array([rows, blocks * form.block]))
-    per_block = _constant(graph, f"{name}.last", np.array([2]))
-    cut = ir.node("Slice", [zeros, begin, _constant(graph, f"{name}.blocks", np.array([blocks])), axis])
-    lifted = ir.node("Unsqueeze", [cut.outputs[0], per_block])
-    shifted = ir.node("Sub", [values, lifted.outputs[0]])
+    values, nodes = _integers(graph, f"{name}.values", packed.values.permute(1, 2, 0), form)
+    zeros = _constant(graph, f"{name}.zeros", packed.zero_points().t()[:, None])
+    scales = _constant(graph, f"{name}.scales", packed.scales.t()[:, None])
+    widened = ir.node("Cast", [zeros], {"to": int(ir.DataType.FLOAT)})
+    shifted = ir.node("Sub", [values, widened.outputs[0]])
     scaled = ir.node("Mul", [shifted.outputs[0], scales])
-    flat = ir.node("Reshape", [scaled.outputs[0], shape])
-    whole = ir.node("Slice", [flat.outputs[0], begin, end, axis])
+    whole = blocks * form.block
+    shape = _constant(graph, f"{name}.shape", torch.tensor([whole, rows]))
     mark = f"{EXPANDED} {form} {rows * packed.inner} {name}"
-    turned = ir.node("Transpose", [whole.outputs[0]], {"perm": [1, 0]}, name=mark)
-    return [*unpack_values, *unpack_zeros, cut, lifted, shifted, scaled, flat, whole, turned]
+    nodes += [widened, shifted, scaled, ir.node("Reshape", [scaled.outputs[0], shape], name=mark)]
+    if whole > packed.inner:
+        zero = _constant(graph, f"{name}.begin", torch.tensor([0]))  # the first row, and the axis of rows
+        end = _constant(graph, f"{name}.end", torch.tensor([packed.inner]))
+        nodes.append(ir.node("Slice", [nodes[-1].outputs[0], zero, end, zero]))
+    return nodes
 
 
-def _cuts(packed: Packed) -> tuple[tuple[str, int], ...]:
-    return (("begin", 0), ("end", packed.inner), ("axis", 1))
+def _integers(graph: ir.Graph, name: str, stored: Tensor, form: Format) -> tuple[ir.Value, list[ir.Node]]:
+    """Packed integers [blocks, block * bits / 8, N] as fp32 [blocks, block, N]."""
+    constant = _constant(graph, name, stored)
+    nodes: list[ir.Node] = []
+    if form.bits == 4:
+        mask, four = (_constant(graph, f"{name}.{n}", torch.tensor(n, dtype=torch.uint8)) for n in (15, 4))
+        after_half_block = _constant(graph, f"{name}.axis", torch.tensor([2]))
+        low = ir.node("BitwiseAnd", [constant, mask])
+        high = ir.node("BitShift", [constant, four], {"direction": "RIGHT"})
+        pairs = [ir.node("Unsqueeze", [half.outputs[0], after_half_block]) for half in (low, high)]
+        joined = ir.node("Concat", [pair.outputs[0] for pair in pairs], {"axis": 2})
+        shape = _constant(graph, f"{name}.shape", torch.tensor([stored.shape[0], form.block, stored.shape[2]]))
+        nodes = [low, high, *pairs, joined, ir.node("Reshape", [joined.outputs[0], shape])]
+        constant = nodes[-1].outputs[0]
+    nodes.append(ir.node("Cast", [constant], {"to": int(ir.DataType.FLOAT)}))
+    return nodes[-1].outputs[0], nodes
 
 
-def _integers(
-    graph: ir.Graph, name: str, packed: Tensor, bits: int, shape: tuple[int, ...]
-) -> tuple[ir.Value, list[ir.Node]]:
-    """The integers of a packed tensor as fp32 in ``shape``."""
-    stored = _constant(graph, name, packed.numpy())
-    if bits == 8:
-        cast = ir.node("Cast", [stored], {"to": int(ir.DataType.FLOAT)})
-        return cast.outputs[0], [cast]
-    low = ir.node("BitwiseAnd", [stored, _constant(graph, f"{name}.mask", np.array(15, np.uint8))])
-    four = _constant(graph, f"{name}.four", np.array(4, np.uint8))
-    high = ir.node("BitShift", [stored, four], {"direction": "RIGHT"})
-    last = _constant(graph, f"{name}.new_axis", np.array([-1]))
-    pairs = [ir.node("Unsqueeze", [half.outputs[0], last]) for half in (low, high)]
-    joined = ir.node("Concat", [pair.outputs[0] for pair in pairs], {"axis": -1})
-    flat = ir.node("Reshape", [joined.outputs[0], _constant(graph, f"{name}.shape", np.array(shape))])
-    cast = ir.node("Cast", [flat.outputs[0]], {"to": int(ir.DataType.FLOAT)})
-    return cast.outputs[0], [low, high, *pairs, joined, flat, cast]
-
-
-def _constant(graph: ir.Graph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ir.Value:
-    tensor = ir.tensor(array, name=name)
-    value = ir.Value(name=name, const_value=tensor, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype))
+def _constant(graph: ir.Graph, name: str, content: Tensor) -> ir.Value:
+    tensor = ir.tensor(content.contiguous().numpy(), name=name)
+    value = ir.Value(name=name, const_value=tensor, shape=ir.Shape(content.shape), type=ir.TensorType(tensor.dtype))
     graph.register_initializer(value)
     return value
 

@@ -41,12 +41,19 @@ class Packed:
         """Bytes that a file spends on it, with scales in 16 bits."""
         return self.values.numel() + 2 * self.scales.numel() + self.zeros.numel()
 
+    def zero_points(self) -> Tensor:
+        """One number per block, uint8 [N, ceil(K/block)]."""
+        return _unpack(self.zeros, self.format.bits)[:, : self.scales.shape[1]]
+
     def dequantised(self) -> Tensor:
         """The matrix that the packed one stands for, fp32 [N, K]."""
         rows, blocks, _ = self.values.shape
         q = _unpack(self.values, self.format.bits).view(rows, blocks, self.format.block).float()
-        zeros = _unpack(self.zeros, self.format.bits)[:, :blocks, None].float()
-        return ((q - zeros) * self.scales[..., None]).reshape(rows, -1)[:, : self.inner].contiguous()
+        return (
+            ((q - self.zero_points()[..., None].float()) * self.scales[..., None])
+            .reshape(rows, -1)[:, : self.inner]
+            .contiguous()
+        )
 
 
 def pack(weight_NK: Tensor, form: Format) -> Packed:

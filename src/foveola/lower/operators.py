@@ -9,8 +9,6 @@ Shapes: B batch, S positions of the chunk, N heads, G key/value heads, D head si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -33,26 +31,13 @@ def rms_norm(x_BSH: Tensor, weight_H: Tensor, epsilon: float) -> Tensor:
 
 def add_rms_norm(x_BSH: Tensor, residual_BSH: Tensor, weight_H: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """``(norm(x + residual), x + residual)`` in one node."""
-    return _skip("SkipSimplifiedLayerNormalization", [x_BSH, residual_BSH, weight_H], epsilon)
-
-
-def add_layer_norm(
-    x_BSH: Tensor, residual_BSH: Tensor, weight_H: Tensor, bias_H: Tensor, epsilon: float, added_H: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """``(norm(x + added + residual), x + added + residual)``; ``added`` is the bias of the layer that made x."""
-    inputs = [x_BSH, residual_BSH, weight_H, bias_H]
-    return _skip("SkipLayerNormalization", inputs if added_H is None else [*inputs, added_H], epsilon)
-
-
-def _skip(name: str, inputs: Sequence[Tensor], epsilon: float) -> tuple[Tensor, Tensor]:
-    x = inputs[0]
-    # Outputs 1 and 2 (mean, deviation) are for training; the exporter drops their names (export.drop_unused).
+    # Outputs 1 and 2 (mean, deviation) are for training; ``tidy`` takes their names away, so that none computes them.
     normed, _, _, total = torch.onnx.ops.symbolic_multi_out(
-        f"{CONTRIB}::{name}",
-        inputs,
+        f"{CONTRIB}::SkipSimplifiedLayerNormalization",
+        [x_BSH, residual_BSH, weight_H],
         attrs={"epsilon": epsilon},
-        dtypes=[x.dtype] * 4,
-        shapes=[x.shape, [1], [1], x.shape],
+        dtypes=[x_BSH.dtype] * 4,
+        shapes=[x_BSH.shape, [1], [1], x_BSH.shape],
         version=1,
     )
     return normed, total

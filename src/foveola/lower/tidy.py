@@ -15,8 +15,6 @@ from onnx_ir.passes.common import (
 Dimensions = Mapping[str, Sequence[int | str | None]]
 """Name of an input or output -> its sizes: a number, a name, or None for what the trace found."""
 
-_OPTIONAL_OUTPUTS = {"SkipSimplifiedLayerNormalization", "SkipLayerNormalization"}
-
 
 def tidy(model: ir.Model, border: Dimensions) -> ir.Model:
     """Clean ``model`` in place and return it.
@@ -51,7 +49,7 @@ def _drop_unused_outputs(graph: ir.Graph) -> None:
     """An output without a name is not computed."""
     outputs = {id(value) for value in graph.outputs}
     for node in graph:
-        if node.op_type in _OPTIONAL_OUTPUTS:
+        if node.op_type == "SkipSimplifiedLayerNormalization":
             for value in node.outputs[1:]:
                 if not value.uses() and id(value) not in outputs:
                     value.name = ""

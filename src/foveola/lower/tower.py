@@ -30,10 +30,6 @@ class Norm(nn.Module):
         """[..., E] -> [..., E]."""
         return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
 
-    def after_adding(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """``(norm(x + residual), x + residual)``."""
-        return operators.add_layer_norm(x, residual, self.weight, self.bias, self.epsilon, None)
-
 
 class Block(nn.Module):
     """The layers of one block of the tower."""
@@ -52,7 +48,7 @@ class Block(nn.Module):
         self.activation = activation(shape.activation)
 
     def mlp(self, x: Tensor) -> Tensor:
-        """[1, N, E] -> [1, N, E]."""
+        """[N, E] -> [N, E]."""
         down: Tensor = self.down(self.activation(self.up(x)))
         return down
 
@@ -62,6 +58,10 @@ class TowerGraph(nn.Module):
 
     All pictures go through in one sequence; a patch sees its own picture only. transformers loops over the pictures
     instead, which no graph with dynamic shapes can hold.
+
+    Sums and normalisations are plain operators over [N, E]: SkipLayerNormalization, which ONNX Runtime makes of them
+    where there is a batch axis, is six times slower than the two on CPUs; and Gemm, with the bias in it, needs two
+    axes.
     """
 
     def __init__(
@@ -84,18 +84,15 @@ class TowerGraph(nn.Module):
     def forward(self, pixel_values: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
         """[N, C*P*P], [N, 2], [N] -> [N / merge**2, H]."""
         heads = self.shape.heads
-        residual = self.patch(pixel_values)[None]
+        x = self.patch(pixel_values)
         cos, sin = self.rotary(position_ids.t()[:, None])
         bias = torch.where(segment_ids[:, None] == segment_ids[None], 0.0, torch.finfo(torch.float32).min)[None, None]
-        blocks = [block for block in self.blocks if isinstance(block, Block)]
-        x = blocks[0].attention_norm(residual)
-        for index, block in enumerate(blocks):
-            q, k, v = block.qkv(x).chunk(3, dim=-1)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            q, k, v = (part.unsqueeze(0) for part in block.qkv(block.attention_norm(x)).chunk(3, dim=-1))
             q, k = operators.rotary(q, cos, sin, heads), operators.rotary(k, cos, sin, heads)
-            attended = operators.attention(q, k, v, bias, heads=heads, scale=self.scale)
-            x, residual = block.mlp_norm.after_adding(block.output(attended), residual)
-            following = blocks[index + 1].attention_norm if index + 1 < len(blocks) else self.norm
-            x, residual = following.after_adding(block.mlp(x), residual)
-        merged = x.reshape(-1, self.shape.merge_size**2 * x.shape[-1])
+            x = x + block.output(operators.attention(q, k, v, bias, heads=heads, scale=self.scale).squeeze(0))
+            x = x + block.mlp(block.mlp_norm(x))
+        merged = self.norm(x).reshape(-1, self.shape.merge_size**2 * x.shape[-1])
         features: Tensor = self.merger_down(nn.functional.gelu(self.merger_up(merged)))
         return features
