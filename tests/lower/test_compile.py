@@ -218,6 +218,23 @@ def test_weights_that_do_not_fill_the_model(checkpoint: Path, tmp_path: Path) ->
     assert "blocks.1.mlp.fc1" in message
 
 
+def test_a_name_that_cannot_be(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(Invalid) as caught:
+        compile_checkpoint(checkpoint, tmp_path / "out", name="my model")
+    assert caught.value.message == (
+        "the bundle's name 'my model' is no name: 1 to 128 letters, digits, dots, dashes, underscores; "
+        "a letter or digit first. Give another with --name."
+    )
+
+
+@pytest.mark.slow
+def test_the_same_checkpoint_compiles_to_the_same_bytes(
+    compiled: Callable[[str], Bundle], checkpoint: Path, tmp_path: Path
+) -> None:
+    again = compile_checkpoint(checkpoint, tmp_path / "again", CompileOptions.of_precision("int4"))
+    assert again.model_hash == compiled("int4").model_hash
+
+
 def test_a_config_of_another_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
     broken = copied(checkpoint, tmp_path / "broken")
     config = json.loads((broken / "config.json").read_text(encoding="utf-8"))

@@ -20,6 +20,7 @@ from torch import nn
 from transformers.utils import logging as hf_logging
 
 from foveola.artifact import Bundle, Checkpoint, Finding, write_bundle
+from foveola.artifact.seal import check_name
 from foveola.exchange import Damaged, Invalid
 from foveola.family import Family, family_of
 from foveola.lower.export import export_decoder, export_embed, export_vision
@@ -62,6 +63,7 @@ def compile_checkpoint(
         raise FileExistsError(f"{out.name} exists and is not empty; choose another name, or ask to replace it")
     tell("reading the checkpoint", 0.0)
     checkpoint = Checkpoint.open(checkpoint_dir)
+    called = _valid_name(name or checkpoint.name)
     family = family_of(checkpoint.config)
     card = model_section(checkpoint, family, options)
     model = load(checkpoint, family)
@@ -74,13 +76,21 @@ def compile_checkpoint(
     tell("sealing the bundle", 0.95)
     bundle = write_bundle(
         out,
-        name=name or checkpoint.name,
+        name=called,
         files=lambda folder: _write(folder, checkpoint, graphs, card),
         lineage=(*checkpoint.lineage, replace_fields(stored.finding, options=options.to_json()), exported, proven),
         replace=replace,
     )
     tell("done", 1.0)
     return bundle
+
+
+def _valid_name(name: str) -> str:
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise Invalid(f"the bundle's name {error}. Give another with --name.", field="name") from None
+    return name
 
 
 def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
