@@ -112,14 +112,11 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(data, tmp_path, monkeypat
     trained = whole["trainee"]["model.model.visual.blocks.0.mlp.fc1.weight"]
     assert torch.allclose(model.model.visual.blocks[0].mlp.fc1.weight, trained, atol=1e-3)
 
-    train(
-        data,
-        tmp_path / "on",
-        Plan(steps=1, looking=0, decay=1, real=1, scene=1, label=1, threads=1),
-        SMALL,
-        start=tmp_path / "checkpoint",
-    )
-    assert (tmp_path / "on" / "state.pt").is_file()
+    train(data, tmp_path / "on", QUICK, SMALL, start=tmp_path / "checkpoint", at=3)
+    on = torch.load(tmp_path / "on" / "state.pt", weights_only=True)
+    assert on["step"] == 4
+    before, after = (n["trainee"]["model.model.visual.blocks.0.mlp.fc1.weight"] for n in (whole, on))
+    assert 0 < float((before - after).abs().max()) < 0.01  # one step away, not fresh
 
 
 def _stop_after(step: int, data, out, monkeypatch) -> None:

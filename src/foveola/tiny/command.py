@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--seed", type=int)
     train.add_argument("--threads", type=int)
     train.add_argument("--start", type=Path, metavar="CHECKPOINT", help="begin from the weights of a checkpoint")
+    train.add_argument(
+        "--at", type=int, default=0, metavar="STEP", help="with --start: the step whose lessons come first"
+    )
     export = verbs.add_parser("export", help="write a run's weights as a checkpoint")
     export.add_argument("--run", dest="folder", type=Path, default=Path("runs/tiny"), help="the run")
     export.add_argument("--out", type=Path, required=True)
@@ -50,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         if chosen.get(name, 1) < 1:
             raise Invalid(f"{name} is {chosen[name]}; expected at least 1.", field=name)
     try:
-        train(arguments.data, arguments.out, Plan(**chosen), start=arguments.start)
+        train(arguments.data, arguments.out, Plan(**chosen), start=arguments.start, at=arguments.at)
     except FileNotFoundError as missing:
         raise Invalid(str(missing), field="data") from None
     return 0

@@ -192,18 +192,21 @@ def _add(trainee: Trainee, parts: list[list[Tensor]]) -> None:
         parameter.grad = torch.stack(gradients).mean(0)
 
 
-def train(data: Path, out: Path, plan: Plan, shape: Shape | None = None, start: Path | None = None) -> None:
+def train(
+    data: Path, out: Path, plan: Plan, shape: Shape | None = None, start: Path | None = None, at: int = 0
+) -> None:
     """Trains to ``plan.steps`` from where ``out/state.pt`` stands, writing the state and ``log.jsonl`` as it goes.
 
-    Without a state the weights are fresh, or those of the checkpoint ``start``, whose tokenizer is then used too.
-    A file ``out/plan.json`` overrides the plan at every save, so a running job can be told to finish.
+    Without a state the weights are fresh, or those of the checkpoint ``start``, whose tokenizer is then used too, and
+    the lessons begin with those of step ``at``. A file ``out/plan.json`` overrides the plan at every save, so that a
+    running job can be told to finish.
     """
     _alone()
     torch.manual_seed(plan.seed)
     out.mkdir(parents=True, exist_ok=True)
     trainee, source = _prepare(data, out, plan, shape or Shape(), start)
     optimiser = _optimiser(trainee, plan)
-    step = _resume(out / "state.pt", trainee, optimiser)
+    step = _resume(out / "state.pt", trainee, optimiser, at)
     log = Log(out / "log.jsonl")
     with ThreadPoolExecutor(plan.threads, initializer=_alone) as pool:
         while step < plan.steps:
@@ -220,10 +223,10 @@ def train(data: Path, out: Path, plan: Plan, shape: Shape | None = None, start: 
                 plan = _overridden(plan, out / "plan.json")
 
 
-def _resume(state: Path, trainee: Trainee, optimiser: torch.optim.Optimizer) -> int:
-    """Loads a state where there is one; the step it stands at."""
+def _resume(state: Path, trainee: Trainee, optimiser: torch.optim.Optimizer, at: int) -> int:
+    """Loads a state where there is one; the step it stands at, ``at`` without one."""
     if not state.exists():
-        return 0
+        return at
     saved = torch.load(state, weights_only=True)
     trainee.load_state_dict(saved["trainee"])
     optimiser.load_state_dict(saved["optimiser"])
