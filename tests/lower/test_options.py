@@ -16,6 +16,12 @@ def test_int4_is_a_mixture() -> None:
     assert options.vision == Format(8, 64, expand=True)
 
 
+def test_widening_at_load_is_for_all_parts() -> None:
+    options = CompileOptions.of_precision("int4@load")
+    assert options.decoder == Format(4, expand=True)
+    assert options.head == options.vision == Format(8, expand=True)
+
+
 def test_fp32_is_fp32_everywhere() -> None:
     options = CompileOptions.of_precision("fp32")
     assert {options.vision, options.decoder, options.head, options.embedding} == {"fp32"}

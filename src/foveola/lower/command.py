@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="DIR", type=Path, help="where the bundle goes (default: <checkpoint's name>.bundle, here)")
     add("--name", help="name of the bundle (default: the checkpoint's)")
     add("--replace", action="store_true", help="replace a bundle that is there")
-    add("--precision", default="int4", help="fp32, fp16, int8 or int4: the usual mixture for it (default: int4)")
+    add(
+        "--precision",
+        default="int4",
+        help="fp32, fp16, int8, int4 or int8@load: the usual mixture for it (default: int4)",
+    )
     for part in ("vision", "decoder", "head", "embedding"):
         add(f"--{part}", metavar="STORAGE", help=f"storage of this part if different, as in int8 or int4/64@1 ({part})")
     add(

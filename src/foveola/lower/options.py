@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foveola.exchange import Invalid
@@ -55,12 +55,12 @@ class CompileOptions:
 
         With int4 the head stays at 8 bits (one wrong token is a wrong answer, and it is a small part of the bytes);
         so does the embedding. The vision tower, which always multiplies many rows, is stored in 8 bits and widened at
-        load.
+        load; ``int8@load`` stores everything so: a model that fits the cache answers fastest with it.
         """
         base = parse_storage(precision, block=block, accuracy_level=accuracy_level)
         fields: dict[str, Any] = dict.fromkeys(("vision", "decoder", "head", "embedding"), base)
         if isinstance(base, Format):
-            careful = Format(8, base.block, base.accuracy_level)
+            careful = replace(base, bits=8)
             fields |= {"head": careful, "embedding": careful, "vision": Format(8, base.block, expand=True)}
         return cls(**(fields | {name: value for name, value in others.items() if value is not None}))
 
