@@ -44,4 +44,4 @@ def test_a_quota_above_the_machine_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_machine_decides_the_threads() -> None:
-    assert EngineOptions.for_machine().threads == usable_cores()
+    assert EngineOptions().threads == usable_cores()

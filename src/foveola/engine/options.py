@@ -43,11 +43,6 @@ class EngineOptions:
         if not (math.isfinite(self.stall_after_s) and self.stall_after_s > 0):
             raise ValueError(f"`stall_after_s` is {self.stall_after_s}; expected a number of seconds above 0.")
 
-    @classmethod
-    def for_machine(cls) -> EngineOptions:
-        """The settings for an engine that has this machine, or this container, to itself."""
-        return cls()
-
 
 def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     """Cores that this process may use: its affinity, or less where the container has a CPU quota (cgroup v2)."""

@@ -51,7 +51,7 @@ def font_files(*, held_out: bool = False) -> tuple[str, ...]:
         for path in sorted(root.rglob("*.[to]tf")):
             try:
                 family, style = ImageFont.truetype(str(path), 20).getname()
-            except OSError:
+            except OSError:  # no font that FreeType can open, such as an empty file: it takes no part
                 continue
             if family in families and not any(s in (style or "").lower() for s in _STYLES_OUT):
                 found.setdefault((family or "", style or ""), str(path))

@@ -85,7 +85,7 @@ def test_a_flood_of_tiny_blocks_ends_early() -> None:
 
 @pytest.mark.parametrize("end", range(6, len(gif((1, 1), (0, 0, 1, 1))) - 2, 3))
 def test_an_end_before_the_last_pixel(end: int) -> None:
-    refusal(gif((1, 1), (0, 0, 1, 1), before=comment(b"xy"))[:end])
+    assert refusal(gif((1, 1), (0, 0, 1, 1), before=comment(b"xy"))[:end])
 
 
 def test_an_empty_frame() -> None:

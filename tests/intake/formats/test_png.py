@@ -122,7 +122,7 @@ def test_of_an_animation_the_default_picture_is_shown() -> None:
 
 @pytest.mark.parametrize("end", range(8, len(PLAIN) - 12, 5))
 def test_an_end_before_the_last_row(end: int) -> None:
-    refusal(PLAIN[:end])
+    assert refusal(PLAIN[:end])
 
 
 def test_a_missing_end_mark_is_forgiven() -> None:
