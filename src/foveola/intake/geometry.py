@@ -10,7 +10,7 @@ token), S tokens of a prompt.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,27 @@ from foveola.intake.budget import fit_pictures
 from foveola.intake.image import Picture
 from foveola.intake.sizes import RESAMPLING, VisionConfig, smart_resize
 
-__all__ = ["Packed", "VisionConfig", "mrope_positions", "pack", "patch_positions", "patchify", "smart_resize"]
+__all__ = [
+    "Packed",
+    "VisionConfig",
+    "mrope_positions",
+    "normalised_levels",
+    "pack",
+    "patch_positions",
+    "patchify",
+    "smart_resize",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """All pictures of a request as one row of patches, in merge-block order.
+    """All pictures of a request as the vision graph takes them.
 
-    ``pixel_values`` float32 [N, 3*T*P*P] (channel, then temporal copy, then rows); ``position_ids`` int64 [N, 2]
-    (row and column of each patch in its picture); ``segment_ids`` int64 [N] (index of the picture). ``grids`` are
-    (rows, columns) in patches, ``images`` what became of each picture.
+    As one row of patches in merge-block order: ``pixel_values`` float32 [N, 3*T*P*P] (channel, then temporal copy,
+    then rows); ``position_ids`` int64 [N, 2] (row and column of each patch in its picture); ``segment_ids`` int64 [N]
+    (index of the picture). As square tiles: ``pixel_values`` float32 [N, 3, side, side], ``position_ids`` empty,
+    ``segment_ids`` the picture of each tile. ``grids`` are (rows, columns) in patches, ``images`` what became of each
+    picture. ``inputs`` names the inputs of the graph, ``others`` holds those beyond the three arrays.
     """
 
     pixel_values: NDArray[np.float32]
@@ -39,6 +50,17 @@ class Packed:
     segment_ids: NDArray[np.int64]
     grids: tuple[tuple[int, int], ...]
     images: tuple[ImageUse, ...]
+    inputs: tuple[str, ...] = ("pixel_values", "position_ids", "segment_ids")
+    others: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+
+    @property
+    def patches(self) -> int:
+        """About how many patches the tower works on: what its memory goes by."""
+        return len(self.pixel_values) if self.pixel_values.ndim == 2 else self.pixel_values.size // 588
+
+    def feeds(self) -> dict[str, NDArray[np.generic]]:
+        """Name -> array, for every input of the vision graph."""
+        return {name: self.others[name] if name in self.others else getattr(self, name) for name in self.inputs}
 
 
 def patchify(rgb: NDArray[np.uint8], size: tuple[int, int], vision: VisionConfig) -> NDArray[np.float32]:
@@ -55,7 +77,7 @@ def patchify(rgb: NDArray[np.uint8], size: tuple[int, int], vision: VisionConfig
     # block row, block column, patch row and column in the block, channel, pixel row, pixel column
     patches = blocks.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns * m * m, 3, 1, p * p)
     out = np.empty((rows * columns * m * m, 3, t, p * p), dtype=np.float32)
-    for channel, table in enumerate(_normalised_levels(vision)):
+    for channel, table in enumerate(normalised_levels(vision.image_mean, vision.image_std)):
         out[:, channel] = table[patches[:, channel]]
     return out.reshape(len(out), -1)
 
@@ -132,12 +154,10 @@ def mrope_positions(
     return positions, position + len(tokens) - done
 
 
-def _normalised_levels(vision: VisionConfig) -> NDArray[np.float32]:
+def normalised_levels(mean: Sequence[float], std: Sequence[float]) -> NDArray[np.float32]:
     """What each of the 256 levels becomes, per channel: float32 [3, 256].
 
     Rounded where the reference rounds: scaled in float64, then float32 throughout. A table is exact and cheap.
     """
     scaled = (np.arange(256, dtype=np.float64) * (1 / 255)).astype(np.float32)
-    mean = np.asarray(vision.image_mean, dtype=np.float32)[:, None]
-    std = np.asarray(vision.image_std, dtype=np.float32)[:, None]
-    return (scaled[None, :] - mean) / std
+    return (scaled[None, :] - np.asarray(mean, np.float32)[:, None]) / np.asarray(std, np.float32)[:, None]
