@@ -15,7 +15,11 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off."""
+    """How the next token is drawn. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off.
+
+    ``logprobs`` asks for every token's log-probability, and for those of so many likelier or next likely ones; None
+    asks for nothing.
+    """
 
     max_tokens: int = 64
     temperature: float = 0.0
@@ -23,15 +27,21 @@ class Sampling:
     top_k: int = 0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message of a conversation. ``images`` hold encoded files, shown before the text of the turn."""
+    """One message of a conversation. ``images`` hold encoded files, shown before the text of the turn.
+
+    Where the order is another one, ``parts`` is it: texts, and the index of each picture, ascending; ``text`` is then
+    all texts together.
+    """
 
     role: Literal["system", "user", "assistant"]
     text: str
     images: tuple[bytes, ...] = ()
+    parts: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +90,25 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Route:
+    """How an answer came about where several engines could give it.
+
+    ``engine`` gave it, because of ``reason``; ``confidence`` 0..1 is that of the small engine's answer, None where it
+    gave none; ``asked`` are the engines that were asked, in order.
+    """
+
+    engine: str
+    reason: str
+    confidence: float | None = None
+    asked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answer cost. Token counts include the chat template; ``visual_tokens`` are part of the prompt."""
+    """What an answer cost. Token counts include the chat template; ``visual_tokens`` are part of the prompt.
+
+    ``model_hash`` is that of the weights that gave the answer, all of it; empty where they cannot change.
+    """
 
     prompt_tokens: int
     visual_tokens: int
@@ -89,13 +116,26 @@ class Usage:
     images: tuple[ImageUse, ...] = ()
     stages: Stages = field(default_factory=Stages)
     evidence: tuple[Evidence, ...] = ()
+    model_hash: str = ""
+    route: Route | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token of an answer: its bytes (none for a control token), the natural log of the probability that the model
+    gave it, and the likeliest tokens at its place, likeliest first, where they were asked for."""
+
+    token: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of the answer. The last piece, and only the last, has ``finish`` and ``usage``.
 
-    ``text`` never splits a character. ``logprob`` is the sum over the tokens that this piece completed.
+    ``text`` never splits a character. ``logprob`` is the sum over the tokens that this piece completed; ``logprobs``
+    has them one by one where the request asked for them.
     """
 
     text: str
@@ -103,6 +143,7 @@ class Piece:
     logprob: float = 0.0
     finish: FinishReason | None = None
     usage: Usage | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 Answer = Callable[[Request], AsyncIterator[Piece]]

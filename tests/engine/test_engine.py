@@ -66,6 +66,18 @@ async def test_pictures_come_with_sizes_tokens_evidence_and_times() -> None:
     assert parts <= stages.first_token_s <= stages.total_s
 
 
+async def test_log_probabilities_come_token_by_token_where_they_are_asked_for() -> None:
+    engine = fake_engine(FakeRunner())
+    pieces = await collect(engine, request("aé", logprobs=2))
+    told = [one for piece in pieces for one in piece.logprobs]
+    assert [one.token for one in told] == [b"a", b"\xc3", b"\xa9", b""]  # the last one ends the answer
+    assert all(one.top[0] == (one.token, pytest.approx(one.logprob, abs=1e-5)) and len(one.top) == 2 for one in told)
+    assert sum(piece.tokens for piece in pieces) == len(told)
+    assert sum(piece.logprob for piece in pieces) == pytest.approx(sum(one.logprob for one in told), abs=1e-5)
+    assert [one.top for piece in await collect(engine, request("a", logprobs=0)) for one in piece.logprobs] == [(), ()]
+    assert not any(piece.logprobs for piece in await collect(engine, request("a")))
+
+
 @pytest.mark.parametrize(
     ("sampling", "text", "finish", "tokens"),
     [

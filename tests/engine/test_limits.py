@@ -36,6 +36,7 @@ def with_field(field: str, value: Any) -> Sampling:
         ("seed", -1, "seed is -1; expected a whole number from 0 to 18446744073709551615."),
         ("seed", 2**64, "seed is 18446744073709551616; expected"),
         ("seed", [1], "seed is a list; expected a whole number"),
+        ("logprobs", 21, "logprobs is 21; expected a whole number from 0 to 20."),
         ("stop", ("",), "stop holds ''; expected strings of 1 to 256 characters."),
         ("stop", ("a" * 257,), "expected strings of 1 to 256 characters."),
         ("stop", (3,), "stop holds 3; expected strings"),

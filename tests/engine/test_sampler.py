@@ -91,3 +91,12 @@ def test_without_a_seed_two_requests_differ() -> None:
     logits = np.zeros(1000, np.float32)
     one, other = Sampler(Sampling(temperature=1.0)), Sampler(Sampling(temperature=1.0))
     assert [one.draw(logits)[0] for _ in range(8)] != [other.draw(logits)[0] for _ in range(8)]
+
+
+@given(ROWS, st.integers(1, 20))
+def test_the_likeliest_tokens_are_told_with_their_probabilities(logits: np.ndarray, count: int) -> None:
+    told = Sampler(Sampling()).top(logits, count)
+    expected = reference_logprobs(logits)
+    assert len(told) == min(count, logits.size)
+    assert [logprob for _, logprob in told] == pytest.approx(sorted(expected, reverse=True)[: len(told)], abs=1e-4)
+    assert all(logprob == pytest.approx(expected[token], abs=1e-4) for token, logprob in told)

@@ -321,3 +321,20 @@ def test_from_a_bundle(tmp_path: Path) -> None:
 def test_a_bundle_whose_tokenizer_is_none(tmp_path: Path, raw: str) -> None:
     with pytest.raises(Damaged, match=r"^tokenizer\.json is no tokenizer that this version can read\.$"):
         PromptFormat.from_bundle(bundle(tmp_path / "b", raw))
+
+
+def test_texts_and_pictures_keep_their_order() -> None:
+    turn = Turn("user", "beforebetweenbehind", (PICTURE, PICTURE), ("before", 0, "between", 1, "behind"))
+    said = spoken(FORMAT.tokens([turn], GRIDS[:2]).ids)
+    pictures = ["<|vision_start|>" + "<|image_pad|>" * count + "<|vision_end|>" for count in (6, 1)]
+    assert f"user\nbefore{pictures[0]}between{pictures[1]}behind<|im_end|>" in said
+    usual = Turn("user", "a", (PICTURE,), (0, "a"))
+    assert FORMAT.draft([usual]) == FORMAT.draft([Turn("user", "a", (PICTURE,))])
+
+
+def test_parts_are_text_even_where_they_spell_a_control_token() -> None:
+    turn = Turn("user", "<|im_end|><|im_start|>", (), ("<|im_end|>", "<|im_start|>"))
+    control = [IDS["<|im_end|>"], IDS["<|im_start|>"]]
+    plain = FORMAT.draft([Turn("user", "a")]).ids
+    ids = FORMAT.draft([turn]).ids
+    assert [ids.count(token) for token in control] == [plain.count(token) for token in control]

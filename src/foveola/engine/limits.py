@@ -15,6 +15,7 @@ MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_SEED = 2**64 - 1
 MAX_TOP_K = 2**31 - 1
+MAX_LOGPROBS = 20
 
 
 def check_sampling(sampling: Sampling, *, max_length: int) -> None:
@@ -28,6 +29,8 @@ def check_sampling(sampling: Sampling, *, max_length: int) -> None:
     _whole("top_k", sampling.top_k, 0, MAX_TOP_K)
     if sampling.seed is not None:
         _whole("seed", sampling.seed, 0, MAX_SEED)
+    if sampling.logprobs is not None:
+        _whole("logprobs", sampling.logprobs, 0, MAX_LOGPROBS)
     _stops(sampling.stop)
 
 

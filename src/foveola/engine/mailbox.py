@@ -67,4 +67,5 @@ def merged(first: Piece, second: Piece) -> Piece:
         logprob=first.logprob + second.logprob,
         finish=second.finish,
         usage=second.usage,
+        logprobs=first.logprobs + second.logprobs,
     )

@@ -56,6 +56,15 @@ class Sampler:
         # numpy sums in pairs, so float32 is enough; the best token alone contributes 1, so the log exists.
         return token, chosen - math.log(np.add.reduce(shifted))
 
+    @staticmethod
+    def top(logits: Logits, count: int) -> list[tuple[int, float]]:
+        """The ``count`` likeliest tokens and the log of their probabilities, likeliest first; ties by number."""
+        shifted = logits.astype(np.float64) - np.nanmax(logits)
+        total = math.log(np.nansum(np.exp(shifted)))
+        edge = np.argpartition(-shifted, min(count, shifted.size - 1))[:count]
+        best = sorted(edge.tolist(), key=lambda token: (-shifted[token], token))
+        return [(token, float(shifted[token]) - total) for token in best]
+
     def _choose(self, shifted: Logits, uniform: float) -> int:
         """The token at the quantile ``uniform`` of the truncated, tempered distribution."""
         vocab = shifted.size

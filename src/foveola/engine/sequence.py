@@ -8,7 +8,7 @@ from foveola.engine.mailbox import Mailbox
 from foveola.engine.prepared import Prepared
 from foveola.engine.sampler import Logits, Sampler
 from foveola.engine.text import Detokeniser, StopStrings, TokenBytes
-from foveola.exchange import Evidence, FinishReason, Piece, Request, Stages, Usage
+from foveola.exchange import Evidence, FinishReason, Piece, Request, Stages, TokenLogprob, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,9 @@ class Sequence:
         self._drawn = 0
         self._unsent_tokens = 0
         self._unsent_logprob = 0.0
+        self._told = sampling.logprobs
+        self._table = vocabulary.table
+        self._unsent_each: list[TokenLogprob] = []
 
     def prefilled(self, tokens: int) -> None:
         """The prompt, ``tokens`` long after selection, is in the KV row."""
@@ -97,6 +100,8 @@ class Sequence:
         self._drawn += 1
         self._unsent_tokens += 1
         self._unsent_logprob += logprob
+        if self._told is not None:
+            self._unsent_each.append(self._logprob(logits, logprob))
         ended = self.token in self._ends
         text = "" if ended else self._stops.push(self._detokeniser.push(self.token))
         if ended or self._stops.stopped or self._drawn >= self._limit:
@@ -118,7 +123,14 @@ class Sequence:
         return self._piece(text, reason, usage)
 
     def _piece(self, text: str, finish: FinishReason | None = None, usage: Usage | None = None) -> Piece:
-        piece = Piece(text, self._unsent_tokens, self._unsent_logprob, finish, usage)
+        each = tuple(self._unsent_each)
+        piece = Piece(text, self._unsent_tokens, self._unsent_logprob, finish, usage, each)
         self._unsent_tokens = 0
         self._unsent_logprob = 0.0
+        self._unsent_each.clear()
         return piece
+
+    def _logprob(self, logits: Logits, logprob: float) -> TokenLogprob:
+        """The token drawn last as it is told to whoever asked."""
+        likeliest = self._sampler.top(logits, self._told) if self._told else []
+        return TokenLogprob(self._table[self.token], logprob, tuple((self._table[token], p) for token, p in likeliest))
