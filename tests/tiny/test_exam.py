@@ -72,8 +72,8 @@ def test_a_view_keeps_what_it_is_named_for(shared):
     records = [r for r in real.load_records(shared / "data") if r.source == "magnetic_tile" and r.boxes]
     for i, r in enumerate(records):
         crop, seen = real.view(r, np.random.default_rng(i))
-        assert crop.size > 0.6 * r.grey.size
         assert seen.names == (r.name,)
+        assert crop.size > 0.6 * r.grey.size or seen.defects  # most of the tile, or a part with the defect in it
         for d in seen.defects:
             assert 0 <= d.box[0] < d.box[2] <= 1
             assert 0 <= d.box[1] < d.box[3] <= 1

@@ -46,7 +46,9 @@ LABEL_GRIDS: tuple[Grid, ...] = (
 )
 SCENE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (8, 12), (12, 8), (10, 14), (14, 14), (12, 16), (16, 16))
 SQUARE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (14, 14))
-WIDE_GRIDS: tuple[Grid, ...] = ((8, 12), (8, 18), (10, 14), (10, 24), (12, 8), (14, 10))
+WIDE_GRIDS: tuple[Grid, ...] = (
+    (10, 14), (14, 10), (10, 18), (12, 16), (12, 20), (14, 18), (18, 14), (16, 16), (10, 24)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class Source:
         aspect = grid[1] / grid[0]
         square = grid[0] == grid[1]
         table = (
-            {"neu_det": 0.62, "magnetic_tile": 0.2, "deeppcb": 0.07, "bsdata_ballscrew": 0.03, "crackforest": 0.02,
+            {"neu_det": 0.58, "magnetic_tile": 0.24, "deeppcb": 0.07, "bsdata_ballscrew": 0.03, "crackforest": 0.02,
              "meter_digit": 0.03, "meter_needle": 0.03}
             if square
             else {"magnetic_tile": 0.8, "bsdata_ballscrew": 0.1, "crackforest": 0.05, "deeppcb": 0.05}

@@ -14,6 +14,8 @@ from foveola.tiny.scenes import Box, Grey, Scene, surface
 
 COMMON = "ABCDEFGHJKLMNPRSTUVWXYZ0123456789"
 RARE = "IOQ"
+# The smallest font size (px): capitals of 12 px. A visual token is 28 px wide; smaller print is not learnt.
+SMALLEST_PX = 17.0
 # Families that the evaluation uses and training never does, with those of the same outlines.
 HELD_OUT_FAMILIES = frozenset({
     "Inter", "Inter Display", "Liberation Mono", "Cousine", "Carlito", "Roboto Slab", "JetBrains Mono", "Open Sans",
@@ -223,7 +225,7 @@ def _fit(rng: np.random.Generator, path: str, texts: list[str], height: int, wid
     """A font size (px) at which all lines fit; drawn between legible and filling."""
     unit = max(_font(path, 40).getlength(t) for t in texts) / 40
     most = min((width - 6) / unit, (height - 4) / (1.0 if len(texts) == 1 else 1.7 * len(texts)), 64)
-    least = max(min(11.0, most), most * tight)
+    least = max(min(SMALLEST_PX, most), most * tight)
     return max(8, int(rng.uniform(least, most)))
 
 

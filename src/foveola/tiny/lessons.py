@@ -72,7 +72,7 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
         most = max(2, round(len(sizes) * (0.25 + 0.75 * grown)))
         return sizes[int(rng.integers(min(most, len(sizes))))]
 
-    square = rng.random() < 0.72
+    square = rng.random() < 0.68
     kind, label_grids, ease = _label_lesson(rng, min(1.0, step / plan.reading))
     plan_of = [
         ("real", pick(SQUARE_GRIDS if square else WIDE_GRIDS), plan.real, 3),

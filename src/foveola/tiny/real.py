@@ -31,6 +31,8 @@ _HELD_OUT_PER_CENT = {"neu_det": 14, "magnetic_tile": 22, "deeppcb": 18, "bsdata
 _MATERIAL = {"neu_det": "hot-rolled steel strip", "magnetic_tile": "magnetic tile", "deeppcb": "printed circuit board",
              "bsdata_ballscrew": "ball screw", "crackforest": "road surface", "meter_digit": "meter",
              "meter_needle": "meter"}  # fmt: skip
+# The share of a tile's views that show a part of it larger.
+ZOOMED = 0.45
 SOURCES = tuple(_HELD_OUT_PER_CENT)
 
 
@@ -132,9 +134,21 @@ def load_records(data: Path) -> list[Record]:
     return records
 
 
+def _zoom(record: Record, rng: np.random.Generator, aspect: float) -> tuple[int, int, int, int]:
+    """A crop (x, y, w, h) of a tile at its own resolution, with a point of its defect in it."""
+    height, width = record.grey.shape
+    side = rng.uniform(80, 240)
+    w, h = min(width, side * aspect**0.5), min(height, side / aspect**0.5)
+    _, a, b, c, d = record.boxes[0] if record.boxes else ("", 0.0, 0.0, float(width), float(height))
+    x, y = rng.uniform(a, c) - w * rng.uniform(0.15, 0.85), rng.uniform(b, d) - h * rng.uniform(0.15, 0.85)
+    return int(min(max(0.0, x), width - w)), int(min(max(0.0, y), height - h)), int(w), int(h)
+
+
 def _window(record: Record, rng: np.random.Generator, aspect: float, whole: bool) -> tuple[int, int, int, int]:
     """A crop (x, y, w, h) near the aspect w/h that keeps what the picture is named for."""
     height, width = record.grey.shape
+    if record.source == "magnetic_tile" and not whole and rng.random() < ZOOMED:
+        return _zoom(record, rng, aspect)
     if record.source == "deeppcb" or (record.source == "bsdata_ballscrew" and not whole):
         side = rng.uniform(130, 300) if record.source == "deeppcb" else rng.uniform(150, 440)
         w, h = min(width, side * aspect**0.5), min(height, side / aspect**0.5)
@@ -168,9 +182,9 @@ def _seen(record: Record, window: tuple[int, int, int, int]) -> list[Defect] | N
         if record.source == "neu_det":
             if share > 0.15:
                 kept.append(Defect(name, ((box[0] - x) / w, (box[1] - y) / h, (box[2] - x) / w, (box[3] - y) / h)))
-        elif share > 0.7:
+        elif share > 0.7 or (record.source == "magnetic_tile" and area > 0.5 * w * h):
             kept.append(Defect(name, ((box[0] - x) / w, (box[1] - y) / h, (box[2] - x) / w, (box[3] - y) / h)))
-        elif share > 0.05:
+        elif share > 0.05 or record.source == "magnetic_tile":
             return None
     return kept
 
