@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from foveola.artifact import Bundle
 from foveola.exchange import Invalid
 from foveola.lower import command
-from foveola.lower.formats import Format
+from foveola.weights.formats import Format
 
 pytestmark = pytest.mark.torch
 

@@ -17,8 +17,8 @@ import onnxruntime as ort  # noqa: E402
 from foveola.artifact import Bundle  # noqa: E402
 from foveola.exchange import Damaged, Invalid, Unsupported  # noqa: E402
 from foveola.lower.compile import compile_checkpoint  # noqa: E402
-from foveola.lower.formats import Format  # noqa: E402
 from foveola.lower.options import CompileOptions  # noqa: E402
+from foveola.weights.formats import Format  # noqa: E402
 
 pytestmark = pytest.mark.torch
 IMAGE, START, END = 6, 3, 4

@@ -7,8 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from foveola.lower.dense import Dense, Parallel, fold_patch_kernel, layer  # noqa: E402
-from foveola.lower.formats import Format  # noqa: E402
-from foveola.lower.nbits import QLinear, pack  # noqa: E402
+from foveola.lower.nbits import QLinear  # noqa: E402
+from foveola.weights.formats import Format  # noqa: E402
+from foveola.weights.packed import pack  # noqa: E402
 
 pytestmark = pytest.mark.torch
 QKV = [f"model.language_model.layers.0.self_attn.{name}_proj" for name in "qkv"]

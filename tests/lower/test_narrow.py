@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 import onnx_ir as ir  # noqa: E402
 import onnxruntime as ort  # noqa: E402
 
-from foveola.lower.formats import Format  # noqa: E402
 from foveola.lower.narrow import expand_at_load, halve  # noqa: E402
-from foveola.lower.nbits import pack  # noqa: E402
+from foveola.weights.formats import Format  # noqa: E402
+from foveola.weights.packed import pack  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

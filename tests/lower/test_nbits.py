@@ -5,8 +5,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from foveola.exchange import Invalid  # noqa: E402
-from foveola.lower.formats import Format  # noqa: E402
-from foveola.lower.nbits import QEmbedding, QLinear, concatenated, pack  # noqa: E402
+from foveola.lower.nbits import QEmbedding, QLinear  # noqa: E402
+from foveola.weights.formats import Format  # noqa: E402
+from foveola.weights.packed import concatenated, pack  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

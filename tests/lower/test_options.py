@@ -5,8 +5,8 @@ import json
 import pytest
 
 from foveola.exchange import Invalid
-from foveola.lower.formats import Format
 from foveola.lower.options import CompileOptions, parse_input_shape
+from foveola.weights.formats import Format
 
 
 def test_int4_is_a_mixture() -> None:

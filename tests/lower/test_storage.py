@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 
 from foveola.exchange import Invalid  # noqa: E402
 from foveola.family.qwen2_vl import QWEN2_VL  # noqa: E402
-from foveola.lower.formats import Format  # noqa: E402
 from foveola.lower.storage import Rule, apply, plan  # noqa: E402
+from foveola.weights.formats import Format  # noqa: E402
 
 pytestmark = pytest.mark.torch
 HEAD, EMBEDDING, PATCH = QWEN2_VL.parts.head, QWEN2_VL.parts.embedding, "model.visual.patch_embed.proj"

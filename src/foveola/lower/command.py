@@ -13,8 +13,8 @@ from typing import Any
 
 from foveola.artifact import Finding, describe
 from foveola.exchange import Invalid
-from foveola.lower.formats import Storage, parse_storage
 from foveola.lower.options import CompileOptions, parse_input_shape
+from foveola.weights.formats import Storage, parse_storage
 
 # Whether the door is open is asked here, where the command line listens for it; opening it (torch: seconds) waits
 # until there is something to compile.

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from foveola.lower.nbits import Packed, QLinear, concatenated
+from foveola.lower.nbits import QLinear
+from foveola.weights.packed import Packed, concatenated
 
 PackedWeights = Mapping[str, Packed]
 """Path of a module inside the model -> its weights, for every module that is stored in a few bits."""

@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from foveola.exchange import Damaged
 from foveola.family import Family
-from foveola.lower.formats import Format
 from foveola.lower.narrow import EXPANDED
 from foveola.lower.storage import Stored
+from foveola.weights.formats import Format
 
 
 def count_operators(graph: ir.Model) -> Counter[str]:

@@ -14,8 +14,8 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from foveola.lower.formats import Format
-from foveola.lower.nbits import Packed
+from foveola.weights.formats import Format
+from foveola.weights.packed import Packed
 
 _SMALLEST = 256
 """Elements; below, a node costs more bytes than it saves."""

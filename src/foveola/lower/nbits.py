@@ -1,103 +1,13 @@
-"""Weights of a few bits: round-to-nearest, block-wise, and the module that exports itself as MatMulNBits.
-
-A block is ``block`` neighbouring weights of one output row. It has a scale and a zero point of its own:
-``w = (q - zero) * scale`` with ``q`` in ``0 .. 2**bits - 1``. Scales are rounded to 16 bits before the weights are,
-so that a file that stores them in 16 bits says exactly the same.
-"""
+"""The modules over weights of a few bits, which export themselves as MatMulNBits and GatherBlockQuantized."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from foveola.exchange import Invalid
 from foveola.lower import operators
-from foveola.lower.formats import Format
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A matrix [N, K] in ``format``.
-
-    ``values`` uint8 [N, ceil(K/block), block*bits/8], low half byte first; ``scales`` fp32 [N, ceil(K/block)];
-    ``zeros`` uint8 [N, ceil(ceil(K/block)*bits/8)], packed alike.
-    """
-
-    values: Tensor
-    scales: Tensor
-    zeros: Tensor
-    inner: int
-    format: Format
-
-    @property
-    def outer(self) -> int:
-        """N, the number of rows."""
-        return int(self.values.shape[0])
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a file spends on it, with scales in 16 bits."""
-        return self.values.numel() + 2 * self.scales.numel() + self.zeros.numel()
-
-    def zero_points(self) -> Tensor:
-        """One number per block, uint8 [N, ceil(K/block)]."""
-        return _unpack(self.zeros, self.format.bits)[:, : self.scales.shape[1]]
-
-    def dequantised(self) -> Tensor:
-        """The matrix that the packed one stands for, fp32 [N, K]."""
-        rows, blocks, _ = self.values.shape
-        q = _unpack(self.values, self.format.bits).view(rows, blocks, self.format.block).float()
-        return (
-            ((q - self.zero_points()[..., None].float()) * self.scales[..., None])
-            .reshape(rows, -1)[:, : self.inner]
-            .contiguous()
-        )
-
-
-def pack(weight_NK: Tensor, form: Format) -> Packed:
-    """Round a matrix to ``form``; K need not divide the block (the last block is padded with zeros)."""
-    rows, inner = weight_NK.shape
-    blocks = -(-inner // form.block)
-    w = nn.functional.pad(weight_NK.detach().float(), (0, blocks * form.block - inner)).view(rows, blocks, form.block)
-    top = 2**form.bits - 1
-    low, high = w.amin(-1).clamp(max=0), w.amax(-1).clamp(min=0)
-    scales = ((high - low) / top).clamp(min=2.0**-14).half().float()  # 2**-14: the smallest normal fp16
-    zeros = (-low / scales).round().clamp(0, top)
-    q = ((w / scales[..., None]).round() + zeros[..., None]).clamp(0, top).to(torch.uint8)
-    return Packed(
-        values=_pack(q, form.bits).contiguous(),
-        scales=scales.contiguous(),
-        zeros=_pack(zeros.to(torch.uint8), form.bits).contiguous(),
-        inner=inner,
-        format=form,
-    )
-
-
-def concatenated(parts: list[Packed]) -> Packed:
-    """The rows of several matrices below one another. They must share format and K."""
-    first = parts[0]
-    return Packed(
-        values=torch.cat([p.values for p in parts]),
-        scales=torch.cat([p.scales for p in parts]),
-        zeros=torch.cat([p.zeros for p in parts]),
-        inner=first.inner,
-        format=first.format,
-    )
-
-
-def _pack(q: Tensor, bits: int) -> Tensor:
-    if bits == 8:
-        return q
-    q = nn.functional.pad(q, (0, q.shape[-1] % 2))
-    return q[..., 0::2] | (q[..., 1::2] << 4)
-
-
-def _unpack(packed: Tensor, bits: int) -> Tensor:
-    if bits == 8:
-        return packed
-    return torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2)
+from foveola.weights.packed import Packed
 
 
 class QLinear(nn.Module):

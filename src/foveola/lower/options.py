@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foveola.exchange import Invalid
-from foveola.lower.formats import Format, Storage, parse_storage
+from foveola.weights.formats import Format, Storage, parse_storage
 
 MAX_SIDE_PX = 8192
 

@@ -15,8 +15,8 @@ from foveola.artifact import Finding
 from foveola.exchange import Invalid
 from foveola.family import Family
 from foveola.lower.dense import fold_patch_kernel
-from foveola.lower.formats import Format, Storage
-from foveola.lower.nbits import Packed, pack
+from foveola.weights.formats import Format, Storage
+from foveola.weights.packed import Packed, pack
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from foveola.exchange import Invalid
-from foveola.lower.formats import Format, parse_storage
+from foveola.weights.formats import Format, parse_storage
 
 
 @pytest.mark.parametrize(

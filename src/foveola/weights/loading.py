@@ -1,0 +1,55 @@
+"""A checkpoint as a model of transformers, in memory and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import transformers
+from torch import nn
+from transformers.utils import logging as hf_logging
+
+from foveola.artifact import Checkpoint
+from foveola.exchange import Damaged
+from foveola.family import Family
+
+
+def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
+    """The transformers model of ``checkpoint``, fp32, frozen. Raises ``Damaged`` where tensors are missing."""
+    with _no_progress_bars():
+        model, info = getattr(transformers, family.model_class).from_pretrained(
+            checkpoint.path,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, in our words
+        )
+    other = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info["mismatched_keys"])
+    if other:
+        raise Damaged(
+            f"{checkpoint.weight_files[0]} has {len(other)} tensors of other sizes than config.json says, {other[0]} "
+            "among them. The config.json belongs to another checkpoint."
+        )
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise Damaged(
+            f"{checkpoint.weight_files[0]} lacks {len(missing)} tensors that config.json asks for, {missing[0]} among "
+            "them. The checkpoint is incomplete, or its config.json belongs to another."
+        )
+    loaded: nn.Module = model.eval().requires_grad_(False)
+    return loaded
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """transformers' own bars would be drawn over ours."""
+    shown = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            hf_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
