@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-FinishReason = Literal["stop", "length", "cancelled"]
+FinishReason = Literal["stop", "length", "cancelled", "content_filter"]
+"""``content_filter``: the word filter ended the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +47,28 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question about zero or more pictures. ``turns`` ends with the user's."""
+    """A question about zero or more pictures. ``turns`` ends with the user's.
+
+    At most ``visual_tokens`` of each picture reach the decoder; None leaves it to the bundle.
+    """
 
     id: str
     turns: tuple[Turn, ...]
     sampling: Sampling = field(default_factory=Sampling)
+    visual_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ImageUse:
-    """What became of one picture: sizes are (width, height) in pixels, after orientation."""
+    """What became of one picture: sizes are (width, height) in pixels, after orientation.
+
+    ``tokens`` is how many visual tokens its size makes, ``kept`` how many of them the decoder read; None for all.
+    """
 
     original: tuple[int, int]
     used: tuple[int, int]
     tokens: int
+    kept: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an answer cost. Token counts include the chat template; ``visual_tokens`` are part of the prompt.
+    """What an answer cost. Token counts are what the decoder read: they include the chat template, and the visual
+    tokens that were kept, which ``visual_tokens`` counts; ``images`` tell how many there were before.
 
     ``model_hash`` is that of the weights that gave the answer, all of it; empty where they cannot change.
     """
