@@ -49,13 +49,17 @@ class Turn:
 class Request:
     """A question about zero or more pictures. ``turns`` ends with the user's.
 
-    At most ``visual_tokens`` of each picture reach the decoder; None leaves it to the bundle.
+    At most ``visual_tokens`` of each picture reach the decoder; None leaves it to the bundle. Higher ``priority`` goes
+    first; of equal ones, each ``client`` gets its share. After ``deadline_s`` seconds nobody waits for the answer.
     """
 
     id: str
     turns: tuple[Turn, ...]
     sampling: Sampling = field(default_factory=Sampling)
     visual_tokens: int | None = None
+    priority: int = 0
+    client: str = ""
+    deadline_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,17 @@ class ImageUse:
     """What became of one picture: sizes are (width, height) in pixels, after orientation.
 
     ``tokens`` is how many visual tokens its size makes, ``kept`` how many of them the decoder read; None for all.
+    ``unbounded`` is how many it would have made had nothing else been in the prompt: more than ``tokens`` says that it
+    was shrunk to fit. An elongated picture is shown in ``tiles`` parts, together ``used``, after a ``thumbnail``.
     """
 
     original: tuple[int, int]
     used: tuple[int, int]
     tokens: int
     kept: int | None = None
+    unbounded: int = 0
+    tiles: int = 1
+    thumbnail: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,7 @@ class Usage:
     tokens that were kept, which ``visual_tokens`` counts; ``images`` tell how many there were before.
 
     ``model_hash`` is that of the weights that gave the answer, all of it; empty where they cannot change.
+    ``cached_tokens`` of the prompt were known from before and not computed again.
     """
 
     prompt_tokens: int
@@ -128,6 +138,7 @@ class Usage:
     evidence: tuple[Evidence, ...] = ()
     model_hash: str = ""
     route: Route | None = None
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +237,13 @@ class Busy(Refusal):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class Late(Refusal):
+    """The request's own deadline passed before its answer was complete (504)."""
+
+    code = "late"
+    status = 504
 
 
 class Unavailable(Refusal):
