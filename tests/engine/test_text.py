@@ -87,11 +87,30 @@ def test_a_token_beyond_the_tokenizer_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decoder", "kind"), [({"type": "Metaspace"}, "Metaspace"), (None, "none"), ({"type": "Sequence"}, "Sequence")]
+    ("decoder", "kind"), [({"type": "WordPiece"}, "WordPiece"), (None, "none"), ({"type": "Sequence"}, "none")]
 )
 def test_other_decoders_are_refused(decoder: dict[str, Any] | None, kind: str) -> None:
-    with pytest.raises(Damaged, match=f"decoder of type {kind}; expected ByteLevel"):
+    with pytest.raises(Damaged, match=f"decoder of type {kind}; expected ByteLevel, or that of a SentencePiece"):
         TokenBytes(json.dumps({"decoder": decoder, "model": {"vocab": {}}}))
+
+
+SENTENCE_PIECE = decoders.Sequence(
+    [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+)
+PIECES = ["<s>", "▁part", "▁", "s", "<0xE5>", "<0x88>", "<0x92>", "<0x0A>", "▁▁two", "划"]
+
+
+@pytest.mark.parametrize("decoder", [SENTENCE_PIECE, decoders.Metaspace()], ids=["sequence", "metaspace"])
+@pytest.mark.parametrize("ids", [[1, 3], [3, 1], [2, 1], [8, 9, 1], [1, 4, 5, 6, 7, 1], []], ids=str)
+def test_pieces_of_sentence_piece_decode_as_the_tokenizer_does(decoder: Any, ids: list[int]) -> None:
+    if decoder is not SENTENCE_PIECE and 4 in ids:
+        pytest.skip("this decoder knows no bytes")
+    tokenizer = Tokenizer(models.BPE({piece: at for at, piece in enumerate(PIECES)}, [], byte_fallback=True))
+    tokenizer.decoder = decoder
+    tokenizer.add_special_tokens(["<s>"])
+    detokeniser = Detokeniser(TokenBytes(tokenizer.to_str()))
+    ours = "".join(detokeniser.push(token) for token in ids) + detokeniser.flush()
+    assert ours == tokenizer.decode(ids)
 
 
 @given(STOPS, TEXTS, st.lists(st.integers(0, 100), max_size=8))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from foveola.artifact import write_bundle
-from foveola.exchange import Damaged, Invalid, OverBudget, Turn
+from foveola.exchange import Damaged, ImageUse, Invalid, OverBudget, Turn
 from foveola.intake.prompt import PromptFormat
+from foveola.intake.views import View
 from tests.intake.models import SPECIAL, TEMPLATE, model, tokenizer, tokenizer_json
 
 PICTURE = b"never looked at here"
@@ -204,19 +205,88 @@ def test_a_token_that_text_could_forge_is_not_accepted(change: dict[str, Any]) -
         PromptFormat(model(tokens={**model()["tokens"], **change}), tokenizer())
 
 
-@pytest.mark.parametrize("flag", ["lstrip", "rstrip", "single_word"])
-def test_a_token_that_swallows_its_surroundings_is_not_accepted(flag: str) -> None:
+def test_a_model_without_pictures_has_no_image_token() -> None:
+    form = PromptFormat(model(geometry="text", tokens={**model()["tokens"], "image": None}), tokenizer())
+    assert form.image_token_id == -1
+    assert form.tokens([Turn("user", "x")], []).visual_tokens == 0
+
+
+def test_a_token_that_counts_as_a_whole_word_only_is_not_accepted() -> None:
+    data = json.loads(tokenizer_json())
+    data["added_tokens"][2]["single_word"] = True
+    with pytest.raises(Damaged, match=r"the control token '<\|im_end\|>' counts as a whole word only"):
+        PromptFormat(model(), Tokenizer.from_str(json.dumps(data)))
+
+
+@pytest.mark.parametrize("flag", ["lstrip", "rstrip"])
+def test_blanks_that_a_control_token_swallows_are_swallowed(flag: str) -> None:
     data = json.loads(tokenizer_json())
     data["added_tokens"][2][flag] = True
-    with pytest.raises(Damaged, match=r"the control token '<\|im_end\|>' swallows what stands around it"):
-        PromptFormat(model(), Tokenizer.from_str(json.dumps(data)))
+    whole = Tokenizer.from_str(json.dumps(data))
+    ids = PromptFormat(model(), Tokenizer.from_str(json.dumps(data))).tokens([Turn("user", " a b \n ")], []).ids
+    rendered = spoken(FORMAT.tokens([Turn("user", " a b \n ")], []).ids)
+    assert ids.tolist() == whole.encode(rendered, add_special_tokens=False).ids
+    assert len(ids) < len(FORMAT.tokens([Turn("user", " a b \n ")], []).ids)
 
 
-def test_a_tokenizer_that_depends_on_what_stands_before_is_not_accepted() -> None:
+def test_a_first_word_that_is_written_in_its_own_way_is_so_only_at_the_beginning() -> None:
     data = json.loads(tokenizer_json())
     data["pre_tokenizer"] = {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "split": True}
+    whole = Tokenizer.from_str(json.dumps(data))
+    template = "{% for m in messages %}{{ m.content }}<|im_end|>{{ m.content }}{% endfor %}"
+    form = PromptFormat(model(chat_template=template), Tokenizer.from_str(json.dumps(data)))
+    expected = whole.encode("part<|im_end|>part", add_special_tokens=False).ids
+    assert form.tokens([Turn("user", "part")], []).ids.tolist() == expected
+
+
+def test_a_tokenizer_that_depends_on_what_stands_before_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = PromptFormat._encode
+    monkeypatch.setattr(PromptFormat, "_encode", lambda self, text, *, first=True: encode(self, text + " "))
     with pytest.raises(Damaged, match="encodes text in dependence of what stands before it"):
-        PromptFormat(model(), Tokenizer.from_str(json.dumps(data)))
+        PromptFormat(model(), tokenizer())
+
+
+def test_the_tokens_that_begin_a_prompt_are_there_once() -> None:
+    tokens = {**model()["tokens"], "prefix": ["<|endoftext|>"]}
+    form = PromptFormat(model(tokens=tokens), tokenizer())
+    assert form.tokens([Turn("user", "x")], []).ids.tolist() == [
+        IDS["<|endoftext|>"],
+        *FORMAT.tokens([Turn("user", "x")], []).ids,
+    ]
+    own = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    form = PromptFormat(
+        model(tokens=tokens, chat_template=own, prompt={"variables": {"bos_token": "<|endoftext|>"}}), tokenizer()
+    )
+    assert form.tokens([Turn("user", "x")], []).ids.tolist().count(IDS["<|endoftext|>"]) == 1
+
+
+def test_a_template_that_wants_lists_gets_them_for_plain_text_too() -> None:
+    lists = (
+        "{% for m in messages %}{{ m.role | upper }}: {% for c in m.content | selectattr('type', 'equalto', 'text') %}"
+        "{% generation %}{{ c.text }}{% endgeneration %}{% endfor %}<|im_end|>{% endfor %}"
+    )
+    form = PromptFormat(model(chat_template=lists), tokenizer())
+    assert spoken(form.tokens([Turn("user", "part 7")], []).ids) == "USER: part 7<|im_end|>"
+
+
+def test_a_template_that_knows_text_only_gets_pictures_as_a_part_of_it() -> None:
+    plain = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    form = PromptFormat(model(chat_template=plain, prompt={"picture_text": "{image}\n"}), tokenizer())
+    ids = form.tokens([Turn("user", "x", (PICTURE, PICTURE))], GRIDS[:2]).ids
+    one, two = (rows // 2 * (columns // 2) for rows, columns in GRIDS[:2])
+    pad = "<|image_pad|>"
+    assert spoken(ids) == f"<|im_start|>{pad * one}\n{pad * two}\nx<|im_end|>"
+
+
+def test_what_stands_around_the_tokens_of_a_picture_comes_from_its_view() -> None:
+    view = View(ImageUse((8, 8), (8, 8), 3), (1, 3), ("<|vision_start|>\n", 2, "<|vision_end|>", 1))
+    draft = FORMAT.draft([Turn("user", "x", (PICTURE,))])
+    shown = FORMAT.show(draft, [view])
+    pad = "<|image_pad|>"
+    assert f"<|vision_start|><|vision_start|>\n{pad}{pad}<|vision_end|>{pad}<|vision_end|>" in spoken(shown.ids)
+    assert set(shown.ids[shown.visual].tolist()) == {FORMAT.image_token_id}
+    assert shown.visual_tokens == 3
+    assert shown.image_spans[0][1] - shown.image_spans[0][0] <= view.length
 
 
 def test_half_a_surrogate_pair() -> None:
@@ -228,7 +298,7 @@ def test_half_a_surrogate_pair() -> None:
 
 def test_text_that_can_never_fit_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     form = PromptFormat(model(), tokenizer())
-    monkeypatch.setattr(form, "_encode", lambda _: pytest.fail("megabytes must not be encoded"))
+    monkeypatch.setattr(form, "_encode", lambda *_, **__: pytest.fail("megabytes must not be encoded"))
     with pytest.raises(OverBudget, match=r"^The text has 5000000 characters; no more than \d+ can fit into the 1024"):
         form.tokens([Turn("user", "x" * 5_000_000)], [])
 

@@ -40,9 +40,9 @@ def keep_all(features: Floats, grids: tuple[Grid, ...]) -> Selected:
 class Chunk:
     """A stretch of one prompt, ready for the decoder.
 
-    ``ids`` int64 ``[S]``; ``positions`` int64 ``[3, S]`` (time, row, column of M-RoPE); ``start`` tokens of the same
-    prompt are in the KV row already. ``rows`` int64 ``[M]`` are the places in this chunk where ``features`` float32
-    ``[M, H]`` stand instead of the embedding of ``ids``.
+    ``ids`` int64 ``[S]``; ``positions`` int64 ``[A, S]`` (time, row, column of M-RoPE, or one axis); ``start`` tokens
+    of the same prompt are in the KV row already. ``rows`` int64 ``[M]`` are the places in this chunk where ``features``
+    float32 ``[M, E]`` stand instead of the embedding of ``ids``.
     """
 
     ids: Numbers
@@ -72,14 +72,22 @@ def place(ids: Numbers, positions: Numbers, visual: Numbers, selected: Selected 
     return Chunk(ids, positions, 0, rows, selected.features)
 
 
-def evidence_of(attention: Floats, chunk: Chunk, kept: Numbers, grids: tuple[Grid, ...]) -> tuple[Evidence, ...]:
-    """Per picture, how much of the attention of the last prompt position fell on each of its visual tokens.
+def evidence_of(
+    attention: Floats, chunk: Chunk, kept: Numbers, grids: tuple[Grid, ...], cells: Numbers | None = None
+) -> tuple[Evidence, ...]:
+    """Per picture, how much of the attention of the last prompt position fell on each of its cells.
 
-    ``attention`` float32 ``[total]`` over all keys. A token that was not kept has weight 0.
+    ``attention`` float32 ``[total]`` over all keys. A cell is a visual token, unless ``cells`` says for each visual
+    token of the request to which one it belongs (-1: to none). A token that was not kept has weight 0.
     """
     sizes = [rows * columns for rows, columns in grids]
     weights = np.zeros(sum(sizes), np.float32)
-    weights[kept] = attention[chunk.start + chunk.rows]
+    seen = attention[chunk.start + chunk.rows]
+    if cells is None:
+        weights[kept] = seen
+    else:
+        own = cells[kept]
+        np.add.at(weights, own[own >= 0], seen[own >= 0])
     result, at = [], 0
     for grid, size in zip(grids, sizes, strict=True):
         part = weights[at : at + size]

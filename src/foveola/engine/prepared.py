@@ -14,9 +14,11 @@ from foveola.intake.geometry import Packed
 class Prepared:
     """A prompt ready to run.
 
-    ``ids`` int64 ``[S]``, ``positions`` int64 ``[3, S]``; the first token of the answer stands at ``next_position``.
-    ``visual`` int64 ``[N]`` are the places of all visual tokens in ``ids``, picture after picture; ``grids`` their
-    rows and columns. ``packed`` is None without pictures. Times are seconds.
+    ``ids`` int64 ``[S]``, ``positions`` int64 ``[A, S]`` with as many axes A as the model counts on; the first token
+    of the answer stands at ``next_position``. ``visual`` int64 ``[N]`` are the places of all visual tokens in ``ids``,
+    picture after picture; ``grids`` the rows and columns of each picture's cells, and ``cells`` int64 ``[N]`` the cell
+    of each visual token, counted through all pictures, -1 for none (None: one token per cell, in order). ``packed`` is
+    None without pictures. Times are seconds.
     """
 
     ids: Numbers
@@ -25,6 +27,7 @@ class Prepared:
     visual: Numbers
     packed: Packed | None = None
     grids: tuple[Grid, ...] = ()
+    cells: Numbers | None = None
     images: tuple[ImageUse, ...] = ()
     decode_image_s: float = 0.0
     preprocess_s: float = 0.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections import deque
 from collections.abc import Sequence
 
@@ -20,19 +21,23 @@ from foveola.exchange import Damaged
 class TokenBytes:
     """The bytes that each token stands for; special tokens stand for none.
 
-    Byte-level vocabularies (GPT-2, Qwen2) spell bytes as printable characters, so decoding is a table look-up
-    per token and one UTF-8 decoder per answer; the tokenizer itself is not asked again for every token.
+    Byte-level vocabularies (GPT-2, Qwen2) spell bytes as printable characters; those of SentencePiece (Llama, Phi-3)
+    spell blanks as ``▁`` and some bytes as ``<0x0A>``. Either way decoding is a table look-up per token and one UTF-8
+    decoder per answer; the tokenizer itself is not asked again for every token. ``strips`` is
+    how many blanks at the beginning of an answer's first token, where SentencePiece puts them, are not part of it.
     """
 
     def __init__(self, tokenizer_json: str) -> None:
         """Read the table from the text of a ``tokenizer.json``. Raises ``Damaged`` for other kinds of decoder."""
         data = json.loads(tokenizer_json)
-        if not _is_byte_level(data.get("decoder")):
-            kind = (data.get("decoder") or {}).get("type", "none")
+        kinds = [part.get("type") for part in _parts(data.get("decoder"))]
+        byte_level = kinds == ["ByteLevel"]
+        if not byte_level and kinds not in (["Replace", "ByteFallback", "Fuse"], [*_SENTENCE_PIECE], ["Metaspace"]):
             raise Damaged(
-                f"tokenizer.json has a decoder of type {kind}; expected ByteLevel. "
-                "Compile the bundle again from a checkpoint with a byte-level tokenizer."
+                f"tokenizer.json has a decoder of type {', '.join(map(str, kinds)) or 'none'}; expected ByteLevel, or "
+                "that of a SentencePiece vocabulary. Compile the bundle again from a checkpoint with such a tokenizer."
             )
+        self.strips = {_SENTENCE_PIECE: 1, ("Metaspace",): _ALL}.get(tuple(map(str, kinds)), 0)
         added = {entry["id"]: entry for entry in data.get("added_tokens", [])}
         spelling: dict[int, str] = {number: text for text, number in data["model"]["vocab"].items()}
         spelling |= {number: entry["content"] for number, entry in added.items()}
@@ -40,7 +45,7 @@ class TokenBytes:
         unspell = {char: byte for byte, char in enumerate(_byte_spelling())}
         for number, text in spelling.items():
             if not (number in added and added[number]["special"]):
-                self._table[number] = _unspelt(text, unspell)
+                self._table[number] = _unspelt(text, unspell) if byte_level else _unpieced(text)
 
     def __getitem__(self, token: int) -> bytes:
         """The bytes of ``token``; empty for special tokens and for padding of the vocabulary beyond the tokenizer."""
@@ -52,12 +57,17 @@ class Detokeniser:
 
     def __init__(self, table: TokenBytes) -> None:
         self._table = table
+        self._strips = table.strips
         # Malformed bytes become U+FFFD by the rule of the Unicode standard (maximal subparts), as in the tokenizer.
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
         """The characters that ``token`` completes; empty while a character is incomplete."""
-        return self._utf8.decode(self._table[token])
+        data = self._table[token]
+        if self._strips and data:
+            data = data[min(self._strips, len(data) - len(data.lstrip(b" "))) :]
+            self._strips = 0
+        return self._utf8.decode(data)
 
     def flush(self) -> str:
         """What an unfinished character at the end of the answer becomes: one U+FFFD, or nothing."""
@@ -134,11 +144,22 @@ def _automaton(stops: Sequence[str]) -> tuple[list[dict[str, int]], list[int], l
     return following, fail, depth, match
 
 
-def _is_byte_level(decoder: object) -> bool:
+_SENTENCE_PIECE = ("Replace", "ByteFallback", "Fuse", "Strip")
+_ALL = 1 << 16
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _parts(decoder: object) -> list[dict[str, object]]:
     if not isinstance(decoder, dict):
-        return False
-    parts = decoder.get("decoders", []) if decoder.get("type") == "Sequence" else [decoder]
-    return [part.get("type") for part in parts] == ["ByteLevel"]
+        return []
+    parts: list[dict[str, object]] = decoder.get("decoders", []) if decoder.get("type") == "Sequence" else [decoder]
+    return parts
+
+
+def _unpieced(text: str) -> bytes:
+    """The bytes of a piece of SentencePiece's."""
+    byte = _BYTE.fullmatch(text)
+    return bytes([int(byte[1], 16)]) if byte else text.replace("▁", " ").encode()
 
 
 def _byte_spelling() -> list[str]:
