@@ -11,7 +11,7 @@ from foveola.family import DecoderNames
 from foveola.family.base import DecoderShape
 from foveola.lower import operators
 from foveola.lower.activation import activation
-from foveola.lower.dense import PackedWeights, layer
+from foveola.lower.dense import PackedWeights, inputs_of, layer
 from foveola.lower.rotary import Rotary
 
 
@@ -52,6 +52,10 @@ class Block(nn.Module):
         self.up = layer(model, [at(names.up)], packed)
         self.down = layer(model, [at(names.down)], packed)
         self.activation = activation(shape.activation)
+        # Its own, not the model's: blocks may be pruned apart.
+        self.heads = inputs_of(model, at(names.output)) // shape.head_dim
+        self.kv_heads = self.heads * shape.kv_heads // shape.heads
+        self.widths = [count * shape.head_dim for count in (self.heads, self.kv_heads, self.kv_heads)]
 
     def mlp(self, x: Tensor) -> Tensor:
         """[B, S, H] -> [B, S, H]."""
@@ -85,7 +89,6 @@ class DecoderGraph(nn.Module):
         )
         self.norm = Norm(root.get_submodule(names.norm))
         self.head = layer(model, [head], packed)
-        self.widths = [shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.kv_heads * shape.head_dim]
         self.scale = shape.head_dim**-0.5
 
     def forward(
@@ -105,9 +108,9 @@ class DecoderGraph(nn.Module):
         blocks = [block for block in self.blocks if isinstance(block, Block)]
         x = blocks[0].attention_norm(residual)
         for index, block in enumerate(blocks):
-            q, k, v = block.qkv(x).split(self.widths, dim=-1)
-            q = operators.rotary(q, cos, sin, self.shape.heads)
-            k = operators.rotary(k, cos, sin, self.shape.kv_heads)
+            q, k, v = block.qkv(x).split(block.widths, dim=-1)
+            q = operators.rotary(q, cos, sin, block.heads)
+            k = operators.rotary(k, cos, sin, block.kv_heads)
             attended, keys, values = operators.grouped_attention(
                 q,
                 k,
@@ -116,8 +119,8 @@ class DecoderGraph(nn.Module):
                 past[2 * index + 1],
                 seqlens_k,
                 total_sequence_length,
-                heads=self.shape.heads,
-                kv_heads=self.shape.kv_heads,
+                heads=block.heads,
+                kv_heads=block.kv_heads,
                 scale=self.scale,
             )
             present += [keys, values]
@@ -136,8 +139,9 @@ class DecoderGraph(nn.Module):
 
         The probabilities inside GroupQueryAttention are not given out, so they are computed again for one query.
         """
-        shape = self.shape
+        size = self.shape.head_dim
         batch, chunk, _ = q_BSE.shape
+        groups = keys_BGTD.shape[1]
         length: int = total.item()  # type: ignore[assignment]  # while tracing, a symbol for it
         torch._check(length >= 1)  # type: ignore[no-untyped-call]
         torch._check(length <= keys_BGTD.shape[2])  # type: ignore[no-untyped-call]
@@ -146,7 +150,7 @@ class DecoderGraph(nn.Module):
         # a shorter row of a decoding step (chunk 1) has its only query at 0.
         last = (seqlens_k_B.long() - (length - chunk)).clamp(0, chunk - 1)
         query = q_BSE.gather(1, last[:, None, None].expand(-1, 1, q_BSE.shape[2]))
-        query = query.view(batch, shape.kv_heads, shape.heads // shape.kv_heads, shape.head_dim) * self.scale
+        query = query.view(batch, groups, q_BSE.shape[2] // size // groups, size) * self.scale
         scores = torch.matmul(query, keys.transpose(2, 3))
         valid = torch.arange(length) <= seqlens_k_B[:, None]
         scores = torch.where(valid[:, None, None], scores, torch.finfo(scores.dtype).min)

@@ -44,6 +44,11 @@ def fold_patch_kernel(convolution: nn.Module) -> Tensor:
     return convolution.weight.detach().sum(dim=2).flatten(1)
 
 
+def inputs_of(model: nn.Module, path: str) -> int:
+    """How many inputs the linear layer at ``path`` has."""
+    return int(_matrix(model.get_submodule(path)).shape[1])
+
+
 def layer(model: nn.Module, paths: Sequence[str], packed: PackedWeights) -> nn.Module:
     """One exportable layer for one or several linear layers that read the same input (their outputs side by side)."""
     sources = [model.get_submodule(path) for path in paths]

@@ -19,7 +19,7 @@ from torch.export import Dim
 from foveola.family import Family
 from foveola.family.base import Config
 from foveola.lower import operators
-from foveola.lower.decoder import DecoderGraph
+from foveola.lower.decoder import Block, DecoderGraph
 from foveola.lower.dense import Dense, PackedWeights, fold_patch_kernel
 from foveola.lower.narrow import expand_at_load
 from foveola.lower.nbits import QEmbedding
@@ -79,7 +79,7 @@ def export_decoder(
     shape = family.decoder_shape(config)
     graph = DecoderGraph(model, family.parts.decoder, family.parts.head, family.decoder, shape, packed, evidence_layer)
     batch, chunk, slot, wanted = Dim("batch"), Dim("chunk"), Dim("slot"), Dim("wanted")
-    caches = 2 * shape.layers
+    held = [block.kv_heads for block in graph.blocks if isinstance(block, Block)]  # key/value heads of every layer
     axes = 1 + max(shape.rotary_axes) if shape.rotary_axes else 0
     positions = torch.zeros(*([axes] if axes else []), 2, 3, dtype=torch.long)
     example = (
@@ -88,7 +88,7 @@ def export_decoder(
         torch.full((2,), 6, dtype=torch.int32),
         torch.tensor(7, dtype=torch.int32),
         torch.zeros(2, dtype=torch.long),
-        [torch.zeros(2, shape.kv_heads, 11, shape.head_dim) for _ in range(caches)],
+        [torch.zeros(2, groups, 11, shape.head_dim) for groups in held for _ in ("key", "value")],
     )
     dynamic: tuple[object, ...] = (
         {0: batch, 1: chunk},
@@ -96,11 +96,13 @@ def export_decoder(
         {0: batch},
         {},
         {0: wanted},
-        [{0: batch, 2: slot}] * caches,
+        [{0: batch, 2: slot}] * (2 * shape.layers),
     )
     past, present = cache_names(shape.layers, "past"), cache_names(shape.layers, "present")
-    cache: list[int | str | None] = ["batch", shape.kv_heads, "slot", shape.head_dim]
-    grown: list[int | str | None] = ["batch", shape.kv_heads, "slot_or_total", shape.head_dim]
+
+    def caches_of(names: list[str], length: str) -> dict[str, list[int | str | None]]:
+        return {name: ["batch", held[index // 2], length, shape.head_dim] for index, name in enumerate(names)}
+
     return _traced(
         graph,
         example,
@@ -113,13 +115,13 @@ def export_decoder(
             "seqlens_k": ["batch"],
             "total_sequence_length": [],
             "logit_index": ["wanted"],
-            **dict.fromkeys(past, cache),
+            **caches_of(past, "slot"),
         },
         results={
             "logits": ["batch", "wanted", shape.vocabulary],
             "evidence": ["batch", "total"],
             # present is as long as the slot where the buffer is shared, as the text where it is not
-            **dict.fromkeys(present, grown),
+            **caches_of(present, "slot_or_total"),
         },
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -9,8 +11,9 @@ from foveola.family import TowerNames
 from foveola.family.base import TowerShape
 from foveola.lower import operators
 from foveola.lower.activation import activation
-from foveola.lower.dense import PackedWeights, layer
+from foveola.lower.dense import PackedWeights, inputs_of, layer
 from foveola.lower.rotary import Rotary
+from foveola.lower.selection import Selection, Selector
 
 
 class Norm(nn.Module):
@@ -46,6 +49,7 @@ class Block(nn.Module):
         self.up = layer(model, [at(names.up)], packed)
         self.down = layer(model, [at(names.down)], packed)
         self.activation = activation(shape.activation)
+        self.heads = inputs_of(model, at(names.output)) // shape.head_dim  # its own: blocks may be pruned apart
 
     def mlp(self, x: Tensor) -> Tensor:
         """[N, E] -> [N, E]."""
@@ -62,10 +66,18 @@ class TowerGraph(nn.Module):
     Sums and normalisations are plain operators over [N, E]: SkipLayerNormalization, which ONNX Runtime makes of them
     where there is a batch axis, is six times slower than the two on CPUs; and Gemm, with the bias in it, needs two
     axes.
+
+    With a ``selection`` some visual tokens go no further than its place (``selection.py``).
     """
 
     def __init__(
-        self, model: nn.Module, vision: str, names: TowerNames, shape: TowerShape, packed: PackedWeights
+        self,
+        model: nn.Module,
+        vision: str,
+        names: TowerNames,
+        shape: TowerShape,
+        packed: PackedWeights,
+        selection: Selection | None = None,
     ) -> None:
         super().__init__()
         self.shape = shape
@@ -80,19 +92,35 @@ class TowerGraph(nn.Module):
         self.merger_up = layer(model, [f"{vision}.{names.merger_up}"], packed)
         self.merger_down = layer(model, [f"{vision}.{names.merger_down}"], packed)
         self.scale = shape.head_dim**-0.5
+        self.selector = None if selection is None else Selector(selection.after, shape.merge_size)
 
-    def forward(self, pixel_values: Tensor, position_ids: Tensor, segment_ids: Tensor) -> Tensor:
-        """[N, C*P*P], [N, 2], [N] -> [N / merge**2, H]."""
-        heads = self.shape.heads
+    def forward(
+        self, pixel_values: Tensor, position_ids: Tensor, segment_ids: Tensor, keep: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        """[N, C*P*P], [N, 2], [N] -> [N / merge**2, H]; with a selection and keep [N]: what ``Selector`` gives, too."""
         x = self.patch(pixel_values)
         cos, sin = self.rotary(position_ids.t()[:, None])
         bias = torch.where(segment_ids[:, None] == segment_ids[None], 0.0, torch.finfo(torch.float32).min)[None, None]
-        for block in self.blocks:
+        if self.selector is None or keep is None:
+            return self._merge(self._through(self.blocks, x, cos, sin, bias))
+        x = self._through(self.blocks[: self.selector.after], x, cos, sin, bias)
+        x, cos, sin, bias, kept = self.selector(x, cos, sin, position_ids, segment_ids, keep)
+        x = self._through(self.blocks[self.selector.after :], x, cos, sin, bias)
+        return self._merge(x), kept.index, kept.count
+
+    def _through(self, blocks: Iterable[nn.Module], x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
+        """[N, E] -> [N, E]."""
+        for block in blocks:
             assert isinstance(block, Block)
+            heads = block.heads
             q, k, v = (part.unsqueeze(0) for part in block.qkv(block.attention_norm(x)).chunk(3, dim=-1))
             q, k = operators.rotary(q, cos, sin, heads), operators.rotary(k, cos, sin, heads)
             x = x + block.output(operators.attention(q, k, v, bias, heads=heads, scale=self.scale).squeeze(0))
             x = x + block.mlp(block.mlp_norm(x))
+        return x
+
+    def _merge(self, x: Tensor) -> Tensor:
+        """[N, E] -> [N / merge**2, H]."""
         merged = self.norm(x).reshape(-1, self.shape.merge_size**2 * x.shape[-1])
         features: Tensor = self.merger_down(nn.functional.gelu(self.merger_up(merged)))
         return features

@@ -13,12 +13,14 @@ from transformers.utils import logging as hf_logging
 from foveola.artifact import Checkpoint
 from foveola.exchange import Damaged
 from foveola.family import Family
+from foveola.weights.widths import fitted_class
 
 
 def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
     """The transformers model of ``checkpoint``, fp32, frozen. Raises ``Damaged`` where tensors are missing."""
     with _no_progress_bars():
-        model, info = getattr(transformers, family.model_class).from_pretrained(
+        source = fitted_class(getattr(transformers, family.model_class), family, checkpoint.config)
+        model, info = source.from_pretrained(
             checkpoint.path,
             dtype=torch.float32,
             local_files_only=True,
