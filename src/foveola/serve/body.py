@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from multipart import MultipartError, ParserLimitReached, PushMultipartParser, parse_options_header
 from starlette.requests import Request as HttpRequest
@@ -13,7 +15,8 @@ from foveola.serve.options import ServeOptions
 from foveola.serve.refusals import TooSlow
 from foveola.serve.wire import Question, parse_json, question_of_json
 
-ACCEPTED = "multipart/form-data or application/json"
+FORM, JSON = "multipart/form-data", "application/json"
+T = TypeVar("T")
 MAX_PARTS = 2  # the third is still named in the refusal
 MAX_PART_HEADERS = 8
 MAX_PART_HEADER_BYTES = 2048
@@ -22,31 +25,51 @@ OFF_LOOP_BYTES = 1024 * 1024  # decoding more than this on the event loop (3 ms)
 
 async def read_question(http: HttpRequest, options: ServeOptions) -> Question:
     """The question in the body of ``http``. Raises only refusals (and ``ClientDisconnect``)."""
-    kind, parameters = _content_type(http.headers)
+    kind, parameters = _content_type(http.headers, (FORM, JSON))
     _check_length(http.headers, options.max_body_bytes)
+    async with in_time(options):
+        if kind == FORM:
+            return await read_form(http.stream(), parameters.get("boundary", ""), options)
+        body = await read_all(http.stream(), options.max_body_bytes)
+    return await beside_the_loop(question_of_json, body, options.max_image_bytes)
+
+
+async def read_json(http: HttpRequest, options: ServeOptions) -> bytearray:
+    """The body of ``http`` where only JSON is taken, not parsed yet. Raises as ``read_question``."""
+    _content_type(http.headers, (JSON,))
+    _check_length(http.headers, options.max_body_bytes)
+    async with in_time(options):
+        return await read_all(http.stream(), options.max_body_bytes)
+
+
+@asynccontextmanager
+async def in_time(options: ServeOptions) -> AsyncIterator[None]:
+    """What is read inside has to arrive within the time for it. Raises ``TooSlow``."""
     try:
         async with asyncio.timeout(options.read_timeout_s):
-            if kind == "multipart/form-data":
-                return await read_form(http.stream(), parameters.get("boundary", ""), options)
-            body = await _read_all(http.stream(), options.max_body_bytes)
+            yield
     except TimeoutError:
         raise TooSlow(
             f"The body did not arrive within {options.read_timeout_s:g} s; send it faster or make it smaller."
         ) from None
+
+
+async def beside_the_loop(decode: Callable[[bytearray, int], T], body: bytearray, max_image_bytes: int) -> T:
+    """Decode a body: small ones here, large ones in a thread."""
     if len(body) > OFF_LOOP_BYTES:
-        return await asyncio.to_thread(question_of_json, body, options.max_image_bytes)
-    return question_of_json(body, options.max_image_bytes)
+        return await asyncio.to_thread(decode, body, max_image_bytes)
+    return decode(body, max_image_bytes)
 
 
-def _content_type(headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def _content_type(headers: Mapping[str, str], accepted: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Unsupported("The body has a Content-Encoding; send it as it is.")
     given = headers.get("content-type")
     if given is None:
-        raise Unsupported(f"There is no Content-Type; expected {ACCEPTED}.")
+        raise Unsupported(f"There is no Content-Type; expected {' or '.join(accepted)}.")
     kind, parameters = parse_options_header(given)
-    if kind not in ("multipart/form-data", "application/json"):
-        raise Unsupported(f"This Content-Type is not taken; expected {ACCEPTED}.")
+    if kind not in accepted:
+        raise Unsupported(f"This Content-Type is not taken; expected {' or '.join(accepted)}.")
     return kind, parameters
 
 
@@ -67,7 +90,8 @@ def _too_large(limit: int) -> TooLarge:
     return TooLarge(f"The body is larger than the {limit} bytes that are taken; send a smaller picture.")
 
 
-async def _read_all(chunks: AsyncIterator[bytes], limit: int) -> bytearray:
+async def read_all(chunks: AsyncIterator[bytes], limit: int) -> bytearray:
+    """The whole body. Raises ``TooLarge`` as soon as it is longer than ``limit`` bytes."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk

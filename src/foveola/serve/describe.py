@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from foveola.serve import schema
+from foveola.serve import chat_schema, schema
 
 REASONS = {
     400: "Not a picture, not JSON, or not a well-formed form",
@@ -103,6 +103,49 @@ INVOKE: dict[str, Any] = {
     },
 }
 
+COUNT: dict[str, Any] = {
+    "description": "Takes what `/v1/vlm/invoke` takes and runs nothing: what would the pictures be shrunk to, and how "
+    "much of the context would the question take.",
+    "responses": {200: {"model": schema.Counted, "description": "The counts"}, **failures(*REASONS)},
+    "openapi_extra": {"requestBody": INVOKE["openapi_extra"]["requestBody"]},
+}
+
+_CHAT_QUESTION = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_PICTURE}"}},
+            {"type": "text", "text": "What defect is on this steel surface?"},
+        ],
+    }
+]
+CHAT: dict[str, Any] = {
+    "description": "OpenAI's chat completions with pictures as data URLs. With `stream` the reply is server-sent "
+    "events that end with `[DONE]`. Beyond OpenAI's there are `top_k` and `evidence`. A missing `temperature` is 0.",
+    "responses": {
+        200: {
+            "model": chat_schema.ChatCompletion,
+            "description": "The answer",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": "data: [DONE]\n\n"}},
+        },
+        **{
+            status: {"model": chat_schema.OpenAIError, "description": reason}
+            for status, reason in {**REASONS, 404: "There is no model of that name"}.items()
+        },
+    },
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": _named("Chat"),
+                    "examples": {"a picture": {"value": {"model": "foveola-tiny", "messages": _CHAT_QUESTION}}},
+                }
+            },
+        }
+    },
+}
+
 METRICS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
@@ -111,7 +154,7 @@ METRICS: dict[int | str, dict[str, Any]] = {
 def tidy(document: dict[str, Any]) -> dict[str, Any]:
     """Add the request's schemas, which FastAPI cannot see since the body is read by hand. Changes ``document``."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    for model in (schema.JsonInvoke, schema.Prompt, schema.Delta):
+    for model in (schema.JsonInvoke, schema.Prompt, schema.Delta, chat_schema.Chat):
         made = model.model_json_schema(ref_template=_REF + "{model}")
         schemas.update(made.pop("$defs", {}))
         schemas[model.__name__] = made

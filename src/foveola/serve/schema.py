@@ -19,6 +19,7 @@ EXPECTED = {
     "top_k": "a whole number from 0 (off) to 2147483647",
     "stop": f"a string or a list of at most {MAX_STOPS} strings, each of 1 to {MAX_STOP_CHARS} characters",
     "seed": "a whole number from 0 to 18446744073709551615",
+    "evidence": "true or false: tell in `usage` where in the picture the model looked",
     "prompt": "an object with `text`, or a string",
     "image": "a string: the picture's bytes in base64, or a data URL",
 }
@@ -42,6 +43,7 @@ class Prompt(BaseModel):
     top_k: Annotated[int, _expected("top_k", ge=0, le=2_147_483_647)] | None = None
     stop: Annotated[Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)], _expected("stop")] | None = None
     seed: Annotated[int, _expected("seed", ge=0, le=2**64 - 1)] | None = None
+    evidence: Annotated[bool, _expected("evidence")] | None = None
 
 
 PlainPrompt = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_CHARS, pattern=r"\S")]
@@ -77,6 +79,26 @@ class Stages(BaseModel):
     total_s: float
 
 
+class Evidence(BaseModel):
+    """Where in one picture the last position of the prompt looked: a share of attention for each visual token.
+
+    ``grid`` is [rows, columns]; ``weights`` are row by row and sum up to ``mass``.
+    """
+
+    grid: tuple[int, int]
+    mass: float
+    weights: list[float]
+
+
+class Route(BaseModel):
+    """Which of several engines answered, and why; ``confidence`` is that of the small one, 0..1."""
+
+    engine: str
+    reason: str
+    confidence: float | None
+    asked: list[str]
+
+
 class Usage(BaseModel):
     """What the answer cost; visual tokens are part of the prompt's."""
 
@@ -86,6 +108,8 @@ class Usage(BaseModel):
     total_tokens: int
     images: list[ImageUse]
     stages: Stages
+    route: Route | None = Field(default=None, description="left out where one engine answers everything")
+    evidence: list[Evidence] | None = Field(default=None, description="one entry per picture, where it was asked for")
 
 
 class Reply(BaseModel):
@@ -93,11 +117,21 @@ class Reply(BaseModel):
 
     id: str
     text: str
-    finish_reason: Literal["stop", "length", "cancelled"]
+    finish_reason: Literal["stop", "length", "cancelled", "content_filter"]
     latency_ms: float
     model: str
     model_hash: str
     usage: Usage
+
+
+class Counted(BaseModel):
+    """What a question would cost; ``budget_tokens`` is what prompt and longest answer take of the context together."""
+
+    prompt_tokens: int
+    visual_tokens: int
+    max_tokens: int
+    budget_tokens: int
+    images: list[ImageUse]
 
 
 class Delta(BaseModel):

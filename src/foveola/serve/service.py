@@ -5,17 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
+from typing import Protocol, cast
 
-from foveola.exchange import Answer, Busy, Piece, Refusal, Request, Unavailable
+from foveola.exchange import Answer, Busy, ImageUse, Piece, Refusal, Request, Unavailable
 from foveola.serve.log import event
 from foveola.serve.options import ServeOptions
-from foveola.serve.refusals import Loading
+from foveola.serve.refusals import Loading, NoSuchModel
 
 BUSY_RETRY_S = 1.0
+
+
+class Counted(Protocol):
+    """What a request would cost."""
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All of them, visual ones and the chat template's included."""
+
+    @property
+    def visual_tokens(self) -> int:
+        """Those of the pictures."""
+
+    @property
+    def images(self) -> tuple[ImageUse, ...]:
+        """What would become of each picture."""
+
+
+Counting = Callable[[Request], Awaitable[Counted]]
 
 
 def _well() -> str | None:
@@ -35,7 +54,8 @@ class Served:
     """A loaded model, ready to answer.
 
     ``ailment`` says in a few words why the engine cannot answer, or None; ``close`` frees it (blocking);
-    ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds.
+    ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds. ``count`` tells what
+    a request would cost, where the engine can; ``others`` are further names that may be asked for.
     """
 
     name: str
@@ -45,6 +65,17 @@ class Served:
     ailment: Callable[[], str | None] = _well
     close: Callable[[], None] = _nothing
     metrics: Callable[[], bytes] = _no_metrics
+    count: Counting | None = None
+    others: Mapping[str, Answer] = field(default_factory=dict)
+
+    def answer_of(self, model: str | None) -> Answer:
+        """Who answers under this name; None: whoever answers here. Raises ``NoSuchModel``."""
+        if model is None or model == self.name:
+            return self.answer
+        if model not in self.others:
+            there = ", ".join([self.name, *self.others])
+            raise NoSuchModel(f"There is no model of that name here; there is {there}.", field="model")
+        return self.others[model]
 
 
 Load = Callable[[], Served]
@@ -153,9 +184,9 @@ class Service:
             self._requests -= 1
             self._held_bytes -= body_bytes
 
-    async def answer(self, served: Served, request: Request) -> AsyncGenerator[Piece]:
-        """The answer of ``served``, with every sign of life noted. Closing the generator cancels the engine's work."""
-        answer = served.answer(request)
+    async def answer(self, answerer: Answer, request: Request) -> AsyncGenerator[Piece]:
+        """What ``answerer`` says, with every sign of life noted. Closing the generator cancels the engine's work."""
+        answer = answerer(request)
         if not self._due:
             self._beat = self._clock()
         self._due += 1

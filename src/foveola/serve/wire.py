@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +26,14 @@ class Question:
 
     prompt: object
     image: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as the exchange takes it; ``evidence``: the reply shall tell where the model looked."""
+
+    request: Request
+    evidence: bool = False
 
 
 def parse_json(body: bytes | bytearray, what: str) -> object:
@@ -73,7 +81,7 @@ def question_of_json(body: bytes | bytearray, max_image_bytes: int) -> Question:
     document = parse_json(body, "body")
     if not isinstance(document, dict):
         raise BadRequest(
-            f'The body is {_show(document)}; expected a JSON object such as {{"image": "...", "prompt": {_EXAMPLE}}}.'
+            f'The body is {shown(document)}; expected a JSON object such as {{"image": "...", "prompt": {_EXAMPLE}}}.'
         )
     for name in document:
         if name not in ("image", "prompt"):
@@ -88,23 +96,24 @@ def question_of_json(body: bytes | bytearray, max_image_bytes: int) -> Question:
     if image is None:
         return Question(document["prompt"], None)
     if not isinstance(image, str):
-        raise Invalid(f"`image` is {_show(image)}; expected {EXPECTED['image']}.", field="image")
+        raise Invalid(f"`image` is {shown(image)}; expected {EXPECTED['image']}.", field="image")
     return Question(document["prompt"], picture_of_text(image, max_image_bytes))
 
 
-def picture_of_text(text: str, max_image_bytes: int) -> bytes:
-    """The bytes of a picture that came as base64 (line breaks allowed) or as a base64 data URL.
+def picture_of_text(text: str, max_image_bytes: int, field: str = "image") -> bytes:
+    """The bytes of a picture that came as base64 (line breaks allowed) or as a base64 data URL, in ``field``.
 
     Raises ``BadImage`` where it is neither, ``TooLarge`` above ``max_image_bytes``.
     """
     if match := _DATA_URL.match(text):
         if not match["parameters"].lower().endswith(";base64"):
-            raise BadImage("`image` is a data URL without `;base64`; send data:image/png;base64,....", field="image")
+            raise BadImage(f"`{field}` is a data URL without `;base64`; send data:image/png;base64,....", field=field)
         text = text[match.end() :]
     elif _ADDRESS.match(text):
         raise BadImage(
-            "`image` is an address, and this server fetches nothing; send the picture itself in base64 or as a file.",
-            field="image",
+            f"`{field}` is an address, and this server fetches nothing; "
+            "send the picture itself in base64 or as a file.",
+            field=field,
         )
     try:
         packed = text.encode("ascii")
@@ -112,30 +121,35 @@ def picture_of_text(text: str, max_image_bytes: int) -> bytes:
             packed = packed.translate(None, b"".join(_BLANKS))
         picture = binascii.a2b_base64(packed, strict_mode=True)
     except (UnicodeEncodeError, binascii.Error):
-        raise BadImage(f"`image` is not valid base64; expected {EXPECTED['image']}.", field="image") from None
+        raise BadImage(f"`{field}` is not valid base64; expected {EXPECTED['image']}.", field=field) from None
     if not picture:
-        raise BadImage("`image` is empty; send a picture, or leave the field out.", field="image")
+        raise BadImage(f"`{field}` is empty; send a picture, or leave the field out.", field=field)
     if len(picture) > max_image_bytes:
         raise TooLarge(
             f"The picture has {len(picture)} bytes; at most {max_image_bytes} are taken. Send a smaller one.",
-            field="image",
+            field=field,
         )
     return picture
 
 
 def request_of(question: Question, request_id: str) -> Request:
     """The exchange's Request for a question. Raises ``Invalid`` naming the field that is wrong."""
+    return asked_of(question, request_id).request
+
+
+def asked_of(question: Question, request_id: str) -> Asked:
+    """The Request for a question, and how its answer is to be told. Raises as ``request_of``."""
     prompt = question.prompt
     if isinstance(prompt, str):
         prompt = {"text": prompt}
     if not isinstance(prompt, dict):
-        raise Invalid(f"`prompt` is {_show(prompt)}; expected {EXPECTED['prompt']}.", field="prompt")
+        raise Invalid(f"`prompt` is {shown(prompt)}; expected {EXPECTED['prompt']}.", field="prompt")
     try:
         checked = Prompt.model_validate(prompt)
     except ValidationError as error:
-        raise _invalid(error) from None
+        raise invalid_of(error, EXPECTED, tuple(Prompt.model_fields), "`prompt`") from None
     images = () if question.image is None else (question.image,)
-    return Request(request_id, (Turn("user", checked.text, images),), _sampling(checked))
+    return Asked(Request(request_id, (Turn("user", checked.text, images),), _sampling(checked)), bool(checked.evidence))
 
 
 def _stops(prompt: Prompt) -> tuple[str, ...]:
@@ -150,21 +164,32 @@ def _sampling(prompt: Prompt) -> Sampling:
     return Sampling(**given, stop=_stops(prompt))
 
 
-def _invalid(error: ValidationError) -> Invalid:
-    """The first complaint in our own words: what came, what was expected."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    name = _cut(str(first["loc"][0]))
-    if first["type"] == "missing":
-        return Invalid(f"`{name}` is missing from `prompt`; expected {EXPECTED[name]}.", field=name)
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(f"`{known}`" for known in Prompt.model_fields)
-        return Invalid(f"`{name}` is not a field of `prompt`; there are {known}.", field=name)
-    if first["type"] == "string_unicode":
-        return Invalid(f"`{name}` holds half of a surrogate pair; send whole characters.", field=name)
-    return Invalid(f"`{name}` is {_show(first['input'])}; expected {EXPECTED[name]}.", field=name)
+def invalid_of(error: ValidationError, expected: Mapping[str, str], known: Sequence[str], where: str) -> Invalid:
+    """A complaint in our own words: what came, what was expected.
+
+    ``expected`` has words for each field, by its last name; ``known`` are the fields of ``where``. Of several
+    complaints the deepest is told, since it belongs to the branch of a union that was meant.
+    """
+    told = max(error.errors(include_url=False, include_context=False), key=lambda one: len(one["loc"]))
+    steps = [step for step in told["loc"][:-1] if isinstance(step, int) or step in expected]
+    last = told["loc"][-1]
+    if told["type"] in ("missing", "extra_forbidden") or last in expected:
+        steps.append(last)
+    while isinstance(steps[-1], int):  # an element of a plain list is told as the list's
+        steps.pop()
+    field = _cut("".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip("."), 80)
+    words = expected.get(next((str(step) for step in reversed(steps) if step in expected), ""), "another value")
+    if told["type"] == "missing":
+        return Invalid(f"`{field}` is missing from {where}; expected {words}.", field=field)
+    if told["type"] == "extra_forbidden":
+        listed = f"; there are {', '.join(f'`{one}`' for one in known)}" if len(steps) == 1 else ""
+        return Invalid(f"`{field}` is not a field of {where}{listed}.", field=field)
+    if told["type"] == "string_unicode":
+        return Invalid(f"`{field}` holds half of a surrogate pair; send whole characters.", field=field)
+    return Invalid(f"`{field}` is {shown(told['input'])}; expected {words}.", field=field)
 
 
-def _show(value: object) -> str:
+def shown(value: object) -> str:
     """What came, in a few words that are safe to send back."""
     if value is None:
         return "null"
@@ -182,9 +207,9 @@ def _cut(text: str, limit: int = 40) -> str:
     return clean if len(clean) <= limit else clean[:limit] + "…"
 
 
-def usage_of(usage: Usage) -> dict[str, Any]:
-    """Usage as JSON; the evidence stays inside."""
-    return {
+def usage_of(usage: Usage, *, evidence: bool = False) -> dict[str, Any]:
+    """Usage as JSON; the evidence only where it was asked for."""
+    told: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "visual_tokens": usage.visual_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -192,10 +217,29 @@ def usage_of(usage: Usage) -> dict[str, Any]:
         "images": [asdict(image) for image in usage.images],
         "stages": {name: round(seconds, 6) for name, seconds in asdict(usage.stages).items()},
     }
+    if usage.route is not None:
+        told["route"] = asdict(usage.route)
+    if evidence:
+        told["evidence"] = [
+            {
+                "grid": list(one.grid),
+                "mass": round(one.mass, 6),
+                "weights": [float(f"{weight:.4g}") for weight in one.weights],
+            }
+            for one in usage.evidence
+        ]
+    return told
 
 
 def reply_of(
-    request_id: str, text: str, last: Piece, usage: Usage, *, latency_s: float, model: Mapping[str, str]
+    request_id: str,
+    text: str,
+    last: Piece,
+    usage: Usage,
+    *,
+    latency_s: float,
+    model: Mapping[str, str],
+    evidence: bool = False,
 ) -> dict[str, Any]:
     """The reply: ``last`` is the piece that has ``finish``; ``model`` has the names ``model`` and ``model_hash``."""
     return {
@@ -204,7 +248,7 @@ def reply_of(
         "finish_reason": last.finish,
         "latency_ms": round(latency_s * 1000, 3),
         **model,
-        "usage": usage_of(usage),
+        "usage": usage_of(usage, evidence=evidence),
     }
 
 
