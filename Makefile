@@ -41,5 +41,5 @@ $(VENV)/.serving: pyproject.toml | $(BIN)/python
 
 # What the tests need besides: the workshop (torch) and the tools.
 $(VENV)/.testing: pyproject.toml | $(BIN)/python
-	$(PIP) install --no-compile --editable '.[workshop,bench,dev]'
+	$(PIP) install --no-compile --editable '.[workshop,bench,guard,dev]'
 	touch $(VENV)/.serving $@

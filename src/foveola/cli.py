@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS = {
     "serve": Verb("foveola.serve.command", "serve a model over HTTP"),
     "ask": Verb("foveola.serve.ask", "ask about one picture, here in the terminal"),
+    "guard": Verb("foveola.guard.command", "make and try what guards: words, allow-lists, privacy"),
     "inspect": Verb("foveola.artifact.command", "show what a bundle or a checkpoint is and where it comes from"),
     "compile": Verb("foveola.lower.command", "turn a checkpoint into a bundle", "workshop"),
     "tiny": Verb("foveola.tiny.command", "train the embedded model", "workshop"),
