@@ -72,23 +72,23 @@ def test_a_narrowed_model_is_built_again_from_its_config(tmp_path: Path) -> None
     set_heads(model, family, config)
     widths = widths_of(model, usual, config)
     assert widths["model.visual.blocks.0.mlp.fc2"] == [64, 64]
-    again = fitted_class(type(model), family, config | {"foveola_widths": widths})(model.config)
+    again = fitted_class(type(model), config | {"foveola_widths": widths})(model.config)
     again.load_state_dict(model.state_dict())
     inputs = picture_and_text(model)
     with torch.no_grad():
         assert torch.equal(again.eval()(**inputs).logits, model(**inputs).logits)
-    assert fitted_class(type(model), family, config) is type(model)
+    assert fitted_class(type(model), config) is type(model)
 
 
 @pytest.mark.parametrize("widths", [7, {"a": 3}, {"a": [0, 1]}, {"a": [1, 2, 3]}, {"a": [True, 1]}, {"a": [1, 2**40]}])
 def test_malformed_widths_are_refused(widths: object) -> None:
     model = random_model(layers=1)
     with pytest.raises(Damaged, match=r"config.json: foveola_widths gives \[outputs, inputs\]"):
-        fitted_class(type(model), family_of(CONFIG), {**CONFIG, "foveola_widths": widths})
+        fitted_class(type(model), {**CONFIG, "foveola_widths": widths})
 
 
 def test_widths_of_a_layer_that_is_not_there_are_refused() -> None:
     model = random_model(layers=1)
     config = model.config.to_dict() | {"foveola_widths": {"model.nothing": [1, 1]}}
     with pytest.raises(Damaged, match="foveola_widths for 'model.nothing', where this model has no linear layer"):
-        fitted_class(type(model), family_of(config), config)(model.config)
+        fitted_class(type(model), config)(model.config)

@@ -19,7 +19,7 @@ from foveola.weights.widths import fitted_class
 def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
     """The transformers model of ``checkpoint``, fp32, frozen. Raises ``Damaged`` where tensors are missing."""
     with _no_progress_bars():
-        source = fitted_class(getattr(transformers, family.model_class), family, checkpoint.config)
+        source = fitted_class(getattr(transformers, family.model_class), checkpoint.config)
         model, info = source.from_pretrained(
             checkpoint.path,
             dtype=torch.float32,

@@ -13,14 +13,14 @@ from typing import Any
 from torch import nn
 
 from foveola.exchange import Damaged
-from foveola.family import Family
+from foveola.family import Family, family_of
 from foveola.family.base import Config
 
 WIDTHS = "foveola_widths"
 _LARGEST = 2**20
 
 
-def fitted_class(source: Any, family: Family, config: Config) -> Any:
+def fitted_class(source: Any, config: Config) -> Any:
     """``source``, or where ``config`` has ``WIDTHS``, a class of the same name that builds its layers that wide.
 
     Raises ``Damaged`` for an entry that is no such table or names a layer that the model has not.
@@ -35,7 +35,7 @@ def fitted_class(source: Any, family: Family, config: Config) -> Any:
             layer = _linear_at(self, path)
             narrowed = nn.Linear(inputs, outputs, bias=layer.bias is not None, dtype=layer.weight.dtype)
             self.set_submodule(path, narrowed)
-        set_heads(self, family, config)
+        set_heads(self, family_of(config), config)
 
     return type(source.__name__, (source,), {"__init__": build, "__module__": source.__module__})
 
