@@ -31,9 +31,11 @@ class Verb(NamedTuple):
 
 VERBS = {
     "serve": Verb("foveola.serve.command", "serve a model over HTTP"),
+    "key": Verb("foveola.serve.key_command", "make an API key for the server"),
     "ask": Verb("foveola.serve.ask", "ask about one picture, here in the terminal"),
     "guard": Verb("foveola.guard.command", "make and try what guards: words, allow-lists, privacy"),
     "inspect": Verb("foveola.artifact.command", "show what a bundle or a checkpoint is and where it comes from"),
+    "compress": Verb("foveola.compress.command", "make a checkpoint smaller, by a recipe", "workshop"),
     "compile": Verb("foveola.lower.command", "turn a checkpoint into a bundle", "workshop"),
     "tiny": Verb("foveola.tiny.command", "train the embedded model", "workshop"),
     "bench": Verb("foveola.bench.command", "measure a bundle, and rivals, on this machine", "bench"),

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from foveola.exchange import ImageUse, Piece, Request, Stages, Usage
 from foveola.serve.app import create_app
+from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.options import ServeOptions
 from foveola.serve.service import Served, Service
 
@@ -91,13 +92,14 @@ async def laid(
     load: Callable[[], Served] | None = None,
     clock: Callable[[], float] | None = None,
     ready: bool = True,
+    ring: KeyRing | None = None,
 ) -> AsyncIterator[Table]:
     """The application in this process, started, its lifespan run as a server would."""
     answer = answer or FakeAnswer()
     service = Service(
         load or (lambda: served(answer)), options or ServeOptions(), **({"clock": clock} if clock is not None else {})
     )
-    app = create_app(service)
+    app = create_app(service, ring or NO_KEYS)
     service.start()
     if ready:
         assert service._loading is not None

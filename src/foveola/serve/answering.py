@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Coroutine, Mapping
 from contextlib import aclosing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -15,10 +15,12 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from foveola.exchange import Answer, Invalid, Piece, Refusal, TokenLogprob, Unavailable
+from foveola.exchange import Answer, Invalid, Piece, Refusal, Request, TokenLogprob, Unavailable
 from foveola.serve.body import announced_bytes
 from foveola.serve.dialect import Read, Telling, Told
 from foveola.serve.door import Note, note_of
+from foveola.serve.gate import key_of
+from foveola.serve.keys import Key
 from foveola.serve.log import event
 from foveola.serve.options import ServeOptions
 from foveola.serve.refusals import Broken, Overdue
@@ -95,8 +97,10 @@ class Answering(Response):
                 raise ClientGone from None
             note.details["read_s"] = round(note.age_s, 6)
             answer = served.answer_of(telling.model)
-            exchange = _Exchange(self.service, served, answer, telling, note, send)
-            await self._answer(exchange, receive, deadline_of(http.headers, self.service.options))
+            timeout_s = deadline_of(http.headers, self.service.options)
+            request = _in_name_of(key_of(scope), replace(telling.request, deadline_s=timeout_s))
+            exchange = _Exchange(self.service, served, answer, telling, request, note, send)
+            await self._answer(exchange, receive, timeout_s)
 
     async def _answer(self, exchange: _Exchange, receive: Receive, timeout_s: float) -> None:
         work = exchange.send_events() if exchange.telling.stream else exchange.send_whole()
@@ -127,16 +131,29 @@ def deadline_of(headers: Mapping[str, str], options: ServeOptions) -> float:
     return min(seconds, options.answer_timeout_s)
 
 
+def _in_name_of(key: Key | None, request: Request) -> Request:
+    """The request with what its key gives it: a share of its own, and a place in the queue."""
+    return request if key is None else replace(request, client=key.name, priority=key.priority)
+
+
 class _Exchange:
     """One question on its way through the engine and back."""
 
     def __init__(
-        self, service: Service, served: Served, answer: Answer, telling: Telling, note: Note, send: Send
+        self,
+        service: Service,
+        served: Served,
+        answer: Answer,
+        telling: Telling,
+        request: Request,
+        note: Note,
+        send: Send,
     ) -> None:
         self.service = service
         self.served = served
         self.answer = answer
         self.telling = telling
+        self.request = request
         self.note = note
         self.send = send
 
@@ -145,7 +162,7 @@ class _Exchange:
         texts: list[str] = []
         logprobs: list[TokenLogprob] = []
         last: Piece | None = None
-        async with aclosing(self.service.answer(self.answer, self.telling.request)) as pieces:
+        async with aclosing(self.service.answer(self.answer, self.request)) as pieces:
             async for last in pieces:
                 texts.append(last.text)
                 logprobs += last.logprobs
@@ -158,7 +175,7 @@ class _Exchange:
         """The answer as server-sent events, one for every piece that has something to tell, and the end."""
         texts: list[str] = []
         last: Piece | None = None
-        async with aclosing(self.service.answer(self.answer, self.telling.request)) as pieces:
+        async with aclosing(self.service.answer(self.answer, self.request)) as pieces:
             async for last in pieces:
                 first = self.note.status is None
                 if first:  # only now is it known that the picture and the prompt are good

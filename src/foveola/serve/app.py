@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 import foveola
@@ -20,16 +21,20 @@ from foveola.serve.answering import Answering
 from foveola.serve.counting import Counting
 from foveola.serve.describe import CHAT, COUNT, INVOKE, METRICS, failures, page, tidy
 from foveola.serve.door import Door, note_of
+from foveola.serve.gate import Gate
 from foveola.serve.invoke import read_chat, reads_invoke
+from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.refusals import Broken, MethodNotAllowed, NotFound
 from foveola.serve.reply import reply
 from foveola.serve.service import Service
+from foveola.serve.tally import Tally
 
 SUMMARY = "Ask a vision-language model about a picture."
 
 
-def create_app(service: Service) -> ASGIApp:
-    """The whole application around ``service``, which it starts and stops."""
+def create_app(service: Service, ring: KeyRing = NO_KEYS) -> ASGIApp:
+    """The whole application around ``service``, which it starts and stops; ``ring`` holds the keys that open it."""
+    tally = Tally(service.options.region)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -54,7 +59,7 @@ def create_app(service: Service) -> ASGIApp:
     app.add_exception_handler(HTTPException, _reply_http)
     app.add_exception_handler(Exception, _reply_broken)
     _add_questions(app, service)
-    _add_state(app, service)
+    _add_state(app, service, tally)
 
     generate = app.openapi
 
@@ -62,7 +67,8 @@ def create_app(service: Service) -> ASGIApp:
         return app.openapi_schema if app.openapi_schema is not None else tidy(generate())
 
     app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI's manual says
-    return Door(app)
+    routes = frozenset(route.path for route in app.routes if isinstance(route, Route))
+    return Door(Gate(app, ring, service.options.requests_per_minute), tally, routes)
 
 
 def _add_questions(app: FastAPI, service: Service) -> None:
@@ -107,7 +113,7 @@ def _flag(http: HttpRequest, name: str) -> bool:
     return words[values[0].lower()]
 
 
-def _add_state(app: FastAPI, service: Service) -> None:
+def _add_state(app: FastAPI, service: Service, tally: Tally) -> None:
     @app.get("/v1/models", summary="The models served here", tags=["questions"], responses=failures(503))
     async def models() -> schema.ModelList:
         served = service.served
@@ -137,7 +143,7 @@ def _add_state(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", summary="Figures for Prometheus", tags=["health"], response_class=Response, responses=METRICS)
     async def metrics() -> Response:
         served = service.loaded
-        body = served.metrics() if served else b""
+        body = (served.metrics() if served else b"") + tally.render()
         return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/docs", include_in_schema=False)
@@ -157,15 +163,20 @@ async def _reply_refusal(http: HttpRequest, error: Exception) -> Response:
 async def _reply_http(http: HttpRequest, error: Exception) -> Response:
     """Starlette's own refusals (no such path, wrong method) in the common shape."""
     assert isinstance(error, HTTPException)
+    refusal: Refusal
+    more: dict[str, str] = {}
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        refusal: Refusal = MethodNotAllowed(f"This path does not take {http.method}; it takes {allowed}.")
-        return reply(refusal, http.url.path, {"allow": allowed})
-    if error.status_code == 404:
-        return reply(NotFound("There is nothing under this path; /docs lists what there is."), http.url.path)
-    raise error
+        more = {"allow": (error.headers or {}).get("Allow", "")}
+        refusal = MethodNotAllowed(f"This path does not take {http.method}; it takes {more['allow']}.")
+    elif error.status_code == 404:
+        refusal = NotFound("There is nothing under this path; /docs lists what there is.")
+    else:
+        raise error
+    note_of(http.scope).details["code"] = refusal.code
+    return reply(refusal, http.url.path, more)
 
 
 async def _reply_broken(http: HttpRequest, _: Exception) -> Response:
     """What nobody expected: told without its insides. Starlette raises it again after this, and the door logs it."""
+    note_of(http.scope).details["code"] = Broken.code
     return reply(Broken.of(note_of(http.scope).id), http.url.path)

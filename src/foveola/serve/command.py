@@ -6,8 +6,10 @@ import argparse
 import os
 from pathlib import Path
 
+from foveola.guard.options import GuardOptions
 from foveola.options import BadSetting, resolve
 from foveola.serve.embedded import embedded_bundle
+from foveola.serve.keys import NO_KEYS, read_keys
 from foveola.serve.listen import listen
 from foveola.serve.log import configure
 from foveola.serve.options import ServeOptions
@@ -26,13 +28,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Raises ``BadSetting``, ``CannotListen``, ``Unavailable`` (no such bundle)."""
     flags = {name: getattr(arguments, name) for name in ("bundle", "host", "port")}
     options = resolve(ServeOptions, "serve", file=arguments.config, environ=os.environ, flags=flags)
+    guard = resolve(GuardOptions, "guard", file=arguments.config, environ=os.environ)
     bundle = options.bundle or embedded_bundle()
     if not bundle.is_dir():
         raise BadSetting(f"The bundle {bundle} is no directory; name one that `foveola compile` wrote.")
 
+    ring = NO_KEYS if options.keys_file is None else read_keys(options.keys_file)
     configure()
     with listen(options.host, options.port) as listening:
         from foveola.serve.load import load
         from foveola.serve.run import serve
 
-        return serve(options, lambda: load(bundle, region=options.region), listening)
+        return serve(options, lambda: load(bundle, region=options.region, guard=guard), listening, ring)

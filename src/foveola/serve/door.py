@@ -11,7 +11,9 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from foveola.guard.verdict import ROUTE
 from foveola.serve.log import event
+from foveola.serve.tally import Tally
 
 _NOTE = "foveola.note"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -41,14 +43,18 @@ def note_of(scope: Scope) -> Note:
 class Door:
     """Wraps the whole application."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, tally: Tally | None = None, routes: frozenset[str] = frozenset()) -> None:
+        """``tally`` counts every request; ``routes`` are paths that may be named though no route was looked up."""
         self.app = app
+        self._tally = tally
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        ROUTE.set(scope["path"])
         note = scope[_NOTE] = Note(_id_of(scope), time.perf_counter())
 
         async def noting(message: Message) -> None:
@@ -65,7 +71,15 @@ class Door:
         except Exception as error:  # noqa: BLE001 - the last resort: logged with its trace, told without
             event(logging.ERROR, "unhandled", id=note.id, error=error)
         finally:
-            _log(inner, scope["method"], note)
+            route = self._route_of(inner)
+            _log(route, scope["method"], note)
+            if self._tally is not None:
+                self._tally.count(route, scope["method"], note.status, note.details.get("code"), note.age_s)
+
+    def _route_of(self, scope: Scope) -> str | None:
+        """The template of the path, since a path can hold a user's text."""
+        route: str | None = getattr(scope.get("route"), "path", None)
+        return route or (scope["path"] if scope["path"] in self._routes else None)
 
 
 def _id_of(scope: Scope) -> str:
@@ -76,8 +90,7 @@ def _id_of(scope: Scope) -> str:
     return uuid.uuid4().hex
 
 
-def _log(scope: Scope, method: str, note: Note) -> None:
-    route = getattr(scope.get("route"), "path", None)  # the template, since a path can hold a user's text
+def _log(route: str | None, method: str, note: Note) -> None:
     event(
         logging.INFO,
         "request",

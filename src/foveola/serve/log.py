@@ -6,14 +6,26 @@ import json
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 _LOGGER = logging.getLogger("foveola.serve")
+_PLAIN = ("ts", "level", "event")
+
+
+Scrub = Callable[[str], str]
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON: ``ts``, ``level``, ``event`` and the event's fields."""
+    """Formats a record as one line of JSON: ``ts``, ``level``, ``event`` and the event's fields.
+
+    ``scrub`` is applied to every text of a line but its time, level and event's name.
+    """
+
+    def __init__(self, scrub: Scrub | None = None) -> None:
+        super().__init__()
+        self.scrub = scrub
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, without the line break."""
@@ -27,7 +39,17 @@ class JsonLines(logging.Formatter):
         )
         if record.exc_info and record.exc_info[1] is not None:
             line["trace"] = "".join(traceback.format_exception(record.exc_info[1]))
+        if self.scrub is not None:
+            line |= {name: _scrubbed(value, self.scrub) for name, value in line.items() if name not in _PLAIN}
         return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def _scrubbed(value: Any, scrub: Scrub) -> Any:
+    if isinstance(value, dict):
+        return {name: _scrubbed(one, scrub) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_scrubbed(one, scrub) for one in value]
+    return value if value is None or isinstance(value, bool | int | float) else scrub(str(value))
 
 
 def configure(level: int = logging.INFO) -> None:
@@ -38,6 +60,13 @@ def configure(level: int = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     _LOGGER.setLevel(level)
+
+
+def scrub_with(scrub: Scrub) -> None:
+    """From now on, no line leaves without having passed ``scrub``."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, JsonLines):
+            handler.formatter.scrub = scrub
 
 
 def event(level: int, name: str, *, error: BaseException | None = None, **fields: Any) -> None:

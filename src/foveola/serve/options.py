@@ -21,6 +21,8 @@ class ServeOptions:
     port: int = 8080  # 0: any free port, told in the log
     bundle: Path | None = None  # None: the embedded model
     region: str = ""  # the label `region` of all metrics: a line, a hall, a plant
+    keys_file: Path | None = None  # who may ask (docs/serving.md); None: everybody, and nobody is an admin
+    requests_per_minute: int = 0  # from one address without a key; 0: no limit
     max_image_bytes: int = 20 * MIB  # of one encoded picture
     max_prompt_bytes: int = 256 * KIB  # of the prompt, as JSON
     max_requests: int = 64  # being read, queued or answered at once; one more is told 429
@@ -36,6 +38,8 @@ class ServeOptions:
             raise ValueError("`host` is empty; expected a name or an address to listen on.")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"`port` is {self.port}; expected 0 to 65535.")
+        if self.requests_per_minute < 0:
+            raise ValueError(f"`requests_per_minute` is {self.requests_per_minute}; expected at least 0.")
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name.startswith("max_") and value < 1:

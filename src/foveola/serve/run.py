@@ -16,6 +16,7 @@ import uvicorn
 from foveola.exchange import Refusal
 from foveola.serve import log
 from foveola.serve.app import create_app
+from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.options import ServeOptions
 from foveola.serve.service import Load, Service
 
@@ -44,7 +45,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(options: ServeOptions, load: Load, listening: socket.socket) -> int:
+def serve(options: ServeOptions, load: Load, listening: socket.socket, ring: KeyRing = NO_KEYS) -> int:
     """Serve on ``listening`` until a signal comes; returns the exit code. Needs the main thread.
 
     0 after SIGTERM or SIGINT, when every running request was finished or ``drain_s`` was over; 2 when the model
@@ -58,7 +59,7 @@ def serve(options: ServeOptions, load: Load, listening: socket.socket) -> int:
 
     service = Service(load, options, on_failure=give_up)
     config = uvicorn.Config(
-        create_app(service),
+        create_app(service, ring),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -8,12 +8,15 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from foveola.exchange import Answer, Busy, ImageUse, Piece, Refusal, Request, Unavailable
 from foveola.serve.log import event
 from foveola.serve.options import ServeOptions
 from foveola.serve.refusals import Loading, NoSuchModel
+
+if TYPE_CHECKING:
+    from foveola.guard.live import Gateways
 
 BUSY_RETRY_S = 1.0
 
@@ -55,7 +58,8 @@ class Served:
 
     ``ailment`` says in a few words why the engine cannot answer, or None; ``close`` frees it (blocking);
     ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds. ``count`` tells what
-    a request would cost, where the engine can; ``others`` are further names that may be asked for.
+    a request would cost, where the engine can; ``others`` are further names that may be asked for;
+    ``gateways`` may register pictures.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Served:
     metrics: Callable[[], bytes] = _no_metrics
     count: Counting | None = None
     others: Mapping[str, Answer] = field(default_factory=dict)
+    gateways: Gateways | None = None
 
     def answer_of(self, model: str | None) -> Answer:
         """Who answers under this name; None: whoever answers here. Raises ``NoSuchModel``."""
