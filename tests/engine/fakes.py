@@ -18,6 +18,7 @@ from foveola.engine.features import Chunk, Floats
 from foveola.engine.options import EngineOptions
 from foveola.engine.prepared import Counts, Prepared
 from foveola.engine.sequence import Vocabulary
+from foveola.engine.sessions import Version
 from foveola.engine.slots import Move
 from foveola.engine.text import TokenBytes
 from foveola.exchange import BadImage, ImageUse, Request, Sampling, Turn
@@ -39,15 +40,19 @@ def byte_table() -> TokenBytes:
 class FakeRunner:
     """Answers each prompt with its own text, then ``END``. ``fail`` is raised by the runs it is asked about."""
 
-    def __init__(self, slots: int = 1, max_length: int = 512, *, gated: bool = False) -> None:
+    def __init__(
+        self, slots: int = 1, max_length: int = 512, *, gated: bool = False, version: Version | None = None
+    ) -> None:
         self.slots = slots
         self.max_length = max_length
+        self.token_bytes = 1024
+        self.version = version or Version("hash", "vision", "language")
         self.entered: list[str] = []  # runs that have begun, those that stand at the gate included
         self.calls: list[str] = []
         self.moves: list[Move] = []
         self.fail: Callable[[str], BaseException | None] = lambda call: None
         self.gate: threading.Semaphore | None = threading.Semaphore(0) if gated else None
-        self._rows: list[list[int]] = [[] for _ in range(slots)]
+        self._rows: list[list[int]] = [[] for _ in range(slots + 1)]
 
     def encode(self, packed: Packed) -> Floats:
         self._step("encode")
@@ -55,9 +60,19 @@ class FakeRunner:
 
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         self._step("prefill")
-        self._rows[row] = [*chunk.ids.tolist()[::-1]]  # the answer, last letter first
-        size = len(chunk.ids)
+        # what is in the row is the answer, last letter first
+        self._rows[row] = [*chunk.ids.tolist()[::-1], *(self._rows[row] if chunk.start else [])]
+        size = chunk.start + len(chunk.ids)
         return self._logits(row), np.full(size, 1 / size, np.float32)
+
+    def verify(self, row: int, tokens: Sequence[int], position: int, length: int) -> Floats:
+        self._step("verify")
+        left = self._rows[row]
+        logits = np.stack([self._logits(row) for _ in tokens])
+        right = [int(one.argmax()) == guess for one, guess in zip(logits, tokens[1:], strict=False)]
+        taken = right.index(False) + 1 if False in right else len(tokens)
+        self._rows[row] = left[: len(left) - min(taken, len(left))]
+        return logits
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
         self._step("decode")
@@ -66,6 +81,12 @@ class FakeRunner:
     def move(self, move: Move, length: int) -> None:
         self.moves.append(move)
         self._rows[move.target] = self._rows[move.source]
+
+    def read(self, row: int, length: int) -> tuple[Floats, ...]:
+        return (np.array(self._rows[row], np.float32),)
+
+    def write(self, row: int, kv: tuple[Floats, ...], length: int) -> None:
+        raise AssertionError("no test of this fake asks for a prefix again")
 
     def _logits(self, row: int) -> Floats:
         logits = np.zeros(VOCAB, np.float32)
@@ -137,7 +158,7 @@ def fake_engine(
         runner,
         preparing or FakePreparing(),
         Vocabulary(byte_table(), frozenset({END})),
-        EngineOptions(threads=1, slots=runner.slots, **options),  # type: ignore[arg-type]
+        EngineOptions(**({"threads": 1, "slots": runner.slots, "prefix_cache_mib": 0} | options)),  # type: ignore
         clock=clock,
     )
     if started:

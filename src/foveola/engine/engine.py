@@ -21,7 +21,7 @@ from pathlib import Path
 
 from foveola.artifact import Bundle
 from foveola.engine.features import Select, keep_all
-from foveola.engine.limits import check_sampling
+from foveola.engine.limits import check_request
 from foveola.engine.mailbox import Mailbox
 from foveola.engine.options import EngineOptions
 from foveola.engine.prepare import Preparation
@@ -95,10 +95,8 @@ class Engine:
         self._vocabulary = vocabulary
         self._max_length = runner.max_length
         self._clock = clock
-        self._queue = RequestQueue(options.queue_limit, runner.slots)
-        self._scheduler = Scheduler(
-            runner, self._queue, select=select, clock=clock, failures_until_dead=options.failures_until_dead
-        )
+        self._queue = RequestQueue(options.queue_limit, runner.slots, patience_s=options.patience_s, clock=clock)
+        self._scheduler = Scheduler(runner, self._queue, options, select=select, clock=clock)
         self._pool = ThreadPoolExecutor(options.prepare_threads, thread_name_prefix="foveola-prepare")
         self._thread = threading.Thread(target=self._scheduler.run, name="foveola-engine", daemon=True)
 
@@ -187,13 +185,13 @@ class Engine:
 
     async def count(self, request: Request) -> Counts:
         """The tokens that ``request`` would take, without running it. Raises what an answer to it would."""
-        check_sampling(request.sampling, max_length=self._max_length)
+        check_request(request, max_length=self._max_length)
         if self._queue.closing:
             raise self._queue.refusal()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare.count, request)
 
     def _let_in(self, request: Request, mailbox: Mailbox) -> _Ticket:
-        check_sampling(request.sampling, max_length=self._max_length)
+        check_request(request, max_length=self._max_length)
         if self._thread.ident is None:
             raise Unavailable("The engine has not been started yet; ask again in a moment.")
         ticket = _Ticket(request, mailbox, Timeline(arrived=self._clock()))

@@ -9,13 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from foveola.exchange import Invalid, Sampling
+from foveola.exchange import Invalid, Request, Sampling
 
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_SEED = 2**64 - 1
 MAX_TOP_K = 2**31 - 1
 MAX_LOGPROBS = 20
+MAX_PRIORITY = 100
+MAX_CLIENT_CHARS = 256
+
+
+def check_request(request: Request, *, max_length: int) -> None:
+    """Raise ``Invalid`` naming the field unless what ``request`` asks of the engine is in its range."""
+    check_sampling(request.sampling, max_length=max_length)
+    _whole("priority", request.priority, -MAX_PRIORITY, MAX_PRIORITY)
+    if not isinstance(request.client, str) or len(request.client) > MAX_CLIENT_CHARS:
+        raise Invalid(f"client is not a name of at most {MAX_CLIENT_CHARS} characters.", field="client")
+    if request.deadline_s is not None:
+        _number("deadline_s", request.deadline_s, "a finite number of seconds above 0", lambda x: x > 0)
 
 
 def check_sampling(sampling: Sampling, *, max_length: int) -> None:

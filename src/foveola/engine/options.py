@@ -24,8 +24,16 @@ class EngineOptions:
 
     threads: int = field(default_factory=lambda: min(usable_cores(), MAX_THREADS))
     spin_us: int = 50
-    slots: int = 1  # requests that are computed at once
+    slots: int = 8  # requests that are computed at once
+    kv_mib: int = 2048  # keys and values of all requests under way; who does not fit waits
     queue_limit: int = 32  # requests that may wait, those whose pictures are being decoded included
+    patience_s: float = 10.0  # who waits so long counts one priority higher
+    prefill_chunk: int = 256  # tokens of a prompt that are computed at a time while others wait
+    prefill_alone: int = 1024  # and while nobody does
+    prefix_cache_mib: int = 128  # keys and values of earlier prompts
+    feature_cache_mib: int = 64  # visual tokens of earlier pictures
+    picture_cache_mib: int = 64  # earlier pictures, resized
+    guess: bool = True  # check several tokens at once where the bundle's plan says what that costs
     prepare_threads: int = 1  # decode and resize pictures beside the engine's own thread
     stall_after_s: float = 30.0  # work is due and nothing has moved for so long: not ready
     failures_until_dead: int = 3  # runs that fail one after the other, without one that works between them
@@ -34,14 +42,16 @@ class EngineOptions:
         """Check every range."""
         if not 1 <= self.threads <= MAX_THREADS:
             raise ValueError(f"`threads` is {self.threads}; expected 1 to {MAX_THREADS}.")
-        for name in ("spin_us", "queue_limit"):
+        for name in ("spin_us", "queue_limit", "prefix_cache_mib", "feature_cache_mib", "picture_cache_mib"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 0.")
-        for name in ("slots", "prepare_threads", "failures_until_dead"):
+        for name in ("slots", "kv_mib", "prefill_chunk", "prefill_alone", "prepare_threads", "failures_until_dead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 1.")
-        if not (math.isfinite(self.stall_after_s) and self.stall_after_s > 0):
-            raise ValueError(f"`stall_after_s` is {self.stall_after_s}; expected a number of seconds above 0.")
+        for name in ("stall_after_s", "patience_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"`{name}` is {value}; expected a number of seconds above 0.")
 
 
 def usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

@@ -1,16 +1,17 @@
 """The bounded queue in front of the engine's thread: who is let in, who is next, and when it is over.
 
 A request is counted from the moment it is let in: first as one that is being prepared (its pictures are decoded in
-other threads), then as one that waits, then as one that is active, until the engine's thread is done with it. The
-queue is first come, first served in the order in which preparation ends, so that a small picture does not wait for a
-huge one before it.
+other threads), then as one that waits, then as one that is active, until the engine's thread is done with it. Who waits
+is served in the order of ``order.FairOrder``, and never waits for the preparation of another: a small picture overtakes
+a huge one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections.abc import Callable
 
+from foveola.engine.order import FairOrder
 from foveola.engine.sequence import Sequence
 from foveola.exchange import Busy, Unavailable
 
@@ -23,14 +24,16 @@ RETRY_S = (1.0, 60.0)  # the least and the most that a client is told to wait
 class RequestQueue:
     """Thread-safe. Readers ``enter``, preparing threads ``push``, the engine's thread ``pop``s and is ``done``."""
 
-    def __init__(self, limit: int, slots: int) -> None:
+    def __init__(self, limit: int, slots: int, *, patience_s: float, clock: Callable[[], float]) -> None:
         """At most ``limit`` requests wait or are prepared, besides the ``slots`` that are computed at once."""
         self._limit = limit
+        self._clock = clock
         self._slots = slots
         self._changed = threading.Condition()  # guards everything below
         self._preparing = 0
-        self._waiting: deque[Sequence] = deque()
+        self._waiting: FairOrder[Sequence] = FairOrder(patience_s)
         self._active = 0
+        self._nudged = False
         self._closing = False
         self._ended = False
         self._dead = False
@@ -65,31 +68,51 @@ class RequestQueue:
             self._changed.notify_all()
             self._refuse_if_over(self._ended)
             if not sequence.mailbox.cancelled:  # a reader cancels before it withdraws: one of the two finds it
-                self._waiting.append(sequence)
+                self._waiting.push(sequence)
 
     def withdraw(self, sequence: Sequence) -> None:
         """The reader left: the sequence leaves the queue if it still waits there, and never runs."""
         with self._changed:
-            if sequence in self._waiting:
-                self._waiting.remove(sequence)
+            if self._waiting.remove(sequence):
                 self._changed.notify_all()
 
     # -- the engine's thread ------------------------------------------------------------------------------------
 
-    def pop(self, *, wait: bool) -> Sequence | None:
-        """The next sequence that somebody still reads; None when there is none (``wait`` False) or all is over."""
+    def pop(self, *, wait: bool, fits: Callable[[Sequence], bool] = lambda sequence: True) -> Sequence | None:
+        """The next sequence that somebody still reads, where it ``fits``.
+
+        None when there is none (``wait`` False), when the next one has to wait until there is room (those behind it
+        wait with it: otherwise a large one would wait for ever), after a ``nudge``, and when all is over.
+        """
         with self._changed:
             while not self._ended:
-                while self._waiting:
-                    sequence = self._waiting.popleft()
+                while (sequence := self._waiting.best(self._clock())) is not None:
+                    if not sequence.mailbox.cancelled and not fits(sequence):
+                        return None
+                    self._waiting.remove(sequence)
                     if not sequence.mailbox.cancelled:
                         self._active += 1
                         return sequence
                     self._changed.notify_all()
-                if not wait:
+                if not wait or self._nudged:
+                    self._nudged = False
                     return None
                 self._changed.wait()
             return None
+
+    def late(self, now: float) -> list[Sequence]:
+        """Those whose deadline has passed while they waited; they wait no more."""
+        with self._changed:
+            late = self._waiting.remove_all(lambda sequence: sequence.due <= now)
+            if late:
+                self._changed.notify_all()
+            return late
+
+    def nudge(self) -> None:
+        """Wake the engine's thread where it waits for a request: there is something else to do. From any thread."""
+        with self._changed:
+            self._nudged = True
+            self._changed.notify_all()
 
     def done(self, seconds: float | None = None) -> None:
         """An active sequence is finished; ``seconds`` it took, where it came to its own end."""
@@ -116,8 +139,7 @@ class RequestQueue:
         with self._changed:
             self._closing = self._ended = True
             self._dead = self._dead or dead
-            left = list(self._waiting)
-            self._waiting.clear()
+            left = self._waiting.remove_all(lambda sequence: True)
             self._changed.notify_all()
             return left
 

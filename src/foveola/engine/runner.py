@@ -1,25 +1,27 @@
 """Runs the graphs of a bundle on ONNX Runtime: pictures to features, prompts and tokens to logits.
 
-The KV cache is one buffer per layer, ``[slots, kv_heads, max_length, head_dim]`` for keys and one for values. The
+The KV cache is one buffer per layer, ``[slots + 1, kv_heads, max_length, head_dim]`` for keys and one for values. The
 decoder reads it as ``past`` and writes it as ``present``, in place: no step copies it (see ``slots.py`` for who owns
 which row). What a decode step needs is bound once; a step writes four small arrays and runs two graphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime as ort
 
 from foveola.artifact import Bundle
-from foveola.engine.features import Chunk, Floats
+from foveola.engine.features import Chunk, Floats, Numbers
 from foveola.engine.options import EngineOptions
+from foveola.engine.sessions import Sessions, Version, open_sessions
 from foveola.engine.slots import Move
 from foveola.exchange import Damaged
+from foveola.intake.geometries import geometry_of
 from foveola.intake.geometry import Packed
+from foveola.intake.image import Picture
 
 LARGE_ROWS = 1024
 """From this many patches or prompt tokens on, a run gives its scratch memory back to the system afterwards.
@@ -33,19 +35,31 @@ class Runner(Protocol):
     """What the engine needs of a model; ``OrtRunner`` is one, the tests have another. Used by one thread only."""
 
     @property
+    def version(self) -> Version:
+        """Which weights it runs."""
+
+    @property
     def slots(self) -> int:
-        """Rows of the KV buffers."""
+        """Rows of the KV buffers that requests may have; one more is spare."""
 
     @property
     def max_length(self) -> int:
         """Tokens that a row holds: prompt and answer together."""
 
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of keys and values of one token."""
+
     def encode(self, packed: Packed) -> Floats:
-        """The visual tokens float32 ``[N/merge², H]`` of the packed pictures."""
+        """The visual tokens float32 ``[N, E]`` of the packed pictures, as wide as the rows of an embedding."""
 
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         """Write ``chunk`` into KV row ``row``; logits float32 ``[vocab]`` and evidence float32 ``[start + S]`` of its
         last position. Both are the caller's until the next call."""
+
+    def verify(self, row: int, tokens: Sequence[int], position: int, length: int) -> Floats:
+        """Write ``tokens``, the first of which stands at ``position``, into KV row ``row`` behind the ``length`` that
+        are there. Logits float32 ``[len(tokens), vocab]`` of all of them, the caller's until the next call."""
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
         """One token for each of the KV rows ``0 .. n-1``, which hold ``lengths`` tokens so far; ``positions`` are
@@ -54,51 +68,92 @@ class Runner(Protocol):
     def move(self, move: Move, length: int) -> None:
         """Copy the first ``length`` tokens of one KV row into another."""
 
+    def read(self, row: int, length: int) -> tuple[Floats, ...]:
+        """A copy of the first ``length`` tokens of a KV row: per buffer float32 ``[kv_heads, length, head_dim]``."""
+
+    def write(self, row: int, kv: tuple[Floats, ...], length: int) -> None:
+        """Put the first ``length`` tokens of what ``read`` gave into a KV row."""
+
 
 class OrtRunner:
-    """A bundle's three graphs in ONNX Runtime on the CPU."""
+    """A bundle's graphs in ONNX Runtime on the CPU."""
 
-    def __init__(self, bundle: Bundle, options: EngineOptions) -> None:
-        """Open the graphs, side by side, and run each once, so that the first request finds everything in place."""
-        graphs, text = bundle.model["graphs"], bundle.model["text"]
-        with ThreadPoolExecutor(3) as pool:  # building a session is native code that lets other threads run
-            opened = [pool.submit(_session, bundle, graphs[name], options) for name in ("vision", "embed", "decoder")]
-            self._vision, self._embed, self._decoder = (future.result() for future in opened)
+    def __init__(self, bundle: Bundle, options: EngineOptions, sessions: Sessions | None = None) -> None:
+        """Open the graphs, where ``sessions`` are not given, and run each once, so that the first request finds
+        everything in place. Raises ``Damaged``."""
+        sessions = sessions or open_sessions(bundle, options)
+        text = bundle.model["text"]
+        self.sessions = sessions
+        self.version = sessions.version
+        self._vision: Any = sessions.graphs.get("vision")  # None in a model that reads text only
+        self._embed, self._decoder = sessions.graphs["embed"], sessions.graphs["decoder"]
+        self._axes = int(text.get("position_axes", 3))
         self.slots = options.slots
         self.max_length = int(text["max_length"])
-        self._hidden = int(text["hidden_size"])
+        self._hidden = int(text.get("embedding_size", text["hidden_size"]))
         self._vocab = int(text["vocab_size"])
-        shape = (self.slots, int(text["num_key_value_heads"]), self.max_length, int(text["head_dim"]))
+        size = int(text["head_dim"])
+        # As many key/value heads as the graph has: the layers of a pruned model differ from one another.
+        heads = {one.name: int(one.shape[1]) for one in self._decoder.get_inputs() if one.name.startswith("past.")}
+        self.token_bytes = sum(heads.values()) * size * 4
+        # Zeros that nobody has written to take no memory, so that rows cost what is in them.
         self._kv = {
-            f"{layer}.{kind}": np.zeros(shape, np.float32)
-            for layer in range(int(text["num_hidden_layers"]))
-            for kind in ("key", "value")
+            name.removeprefix("past."): np.zeros((self.slots + 1, count, self.max_length, size), np.float32)
+            for name, count in heads.items()
         }
-        self._decoding = [_DecodeBinding(self, rows) for rows in range(1, self.slots + 1)]
-        self._prefilling = [_bind_kv(self._decoder.io_binding(), self._kv, row, row + 1) for row in range(self.slots)]
+        self._decoding: dict[int, _DecodeBinding] = {}
+        self._rows: dict[int, Any] = {}
         self._embeds = np.zeros((1, self.max_length, self._hidden), np.float32)
         self._giving_back = ort.RunOptions()
         self._giving_back.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            self._warm(bundle.model["vision"])
+            self._warm(bundle.model)
         except Exception as error:
             raise Damaged("The graphs do not run as model.json describes them; compile the bundle anew.") from error
 
     def encode(self, packed: Packed) -> Floats:
         """See ``Runner``."""
-        features: Floats = self._vision.run(
-            ["features"],
-            {
-                "pixel_values": packed.pixel_values,
-                "position_ids": packed.position_ids,
-                "segment_ids": packed.segment_ids,
-            },
-            self._run_options(len(packed.pixel_values)),
-        )[0]
+        features: Floats = self._vision.run(["features"], packed.feeds(), self._run_options(packed.patches))[0]
         return features
 
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         """See ``Runner``."""
+        evidence = np.empty((1, chunk.start + len(chunk.ids)), np.float32)
+        logits = self._run(row, chunk, np.array([len(chunk.ids) - 1], np.int64), evidence)
+        return logits[0], evidence[0]
+
+    def verify(self, row: int, tokens: Sequence[int], position: int, length: int) -> Floats:
+        """See ``Runner``."""
+        size = len(tokens)
+        places = np.arange(size)
+        positions = np.broadcast_to(position + places, (self._axes, size))
+        chunk = Chunk(np.array(tokens, np.int64), positions, length, places[:0], None)
+        return self._run(row, chunk, places, np.empty((1, length + size), np.float32))
+
+    def decode(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
+        """See ``Runner``."""
+        self._check_room(max(lengths) + 1)
+        rows = len(tokens)
+        if rows not in self._decoding:
+            self._decoding[rows] = _DecodeBinding(self, rows)
+        return self._decoding[rows].run(tokens, positions, lengths)
+
+    def move(self, move: Move, length: int) -> None:
+        """See ``Runner``."""
+        for buffer in self._kv.values():
+            buffer[move.target, :, :length] = buffer[move.source, :, :length]
+
+    def read(self, row: int, length: int) -> tuple[Floats, ...]:
+        """See ``Runner``."""
+        return tuple(buffer[row, :, :length].copy() for buffer in self._kv.values())
+
+    def write(self, row: int, kv: tuple[Floats, ...], length: int) -> None:
+        """See ``Runner``."""
+        for buffer, kept in zip(self._kv.values(), kv, strict=True):
+            buffer[row, :, :length] = kept[:, :length]
+
+    def _run(self, row: int, chunk: Chunk, wanted: Numbers, evidence: Floats) -> Floats:
+        """Logits float32 ``[len(wanted), vocab]`` at the places ``wanted`` of the chunk; ``evidence`` is filled."""
         size = len(chunk.ids)
         total = chunk.start + size
         self._check_room(total)
@@ -109,28 +164,19 @@ class OrtRunner:
         self._embed.run_with_iobinding(io)
         if chunk.features is not None:
             embeds[0, chunk.rows] = chunk.features
-        io = self._prefilling[row]
+        if row not in self._rows:
+            self._rows[row] = _bind_kv(self._decoder.io_binding(), self._kv, row, row + 1)
+        io = self._rows[row]
         io.bind_ortvalue_input("inputs_embeds", _value(embeds))
         io.bind_cpu_input("position_ids", np.ascontiguousarray(chunk.positions[:, None]))
         io.bind_cpu_input("seqlens_k", np.array([total - 1], np.int32))
         io.bind_cpu_input("total_sequence_length", np.array(total, np.int32))
-        io.bind_cpu_input("logit_index", np.array([size - 1], np.int64))
-        logits = np.empty((1, 1, self._vocab), np.float32)
-        evidence = np.empty((1, total), np.float32)
+        io.bind_cpu_input("logit_index", wanted)
+        logits = np.empty((1, len(wanted), self._vocab), np.float32)
         io.bind_ortvalue_output("logits", _value(logits))
         io.bind_ortvalue_output("evidence", _value(evidence))
         self._decoder.run_with_iobinding(io, self._run_options(size))
-        return logits[0, 0], evidence[0]
-
-    def decode(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
-        """See ``Runner``."""
-        self._check_room(max(lengths) + 1)
-        return self._decoding[len(tokens) - 1].run(tokens, positions, lengths)
-
-    def move(self, move: Move, length: int) -> None:
-        """See ``Runner``."""
-        for buffer in self._kv.values():
-            buffer[move.target, :, :length] = buffer[move.source, :, :length]
+        return logits[0]
 
     def _run_options(self, rows: int) -> Any:
         return self._giving_back if rows > LARGE_ROWS else None
@@ -140,17 +186,14 @@ class OrtRunner:
         if tokens > self.max_length:
             raise IndexError(f"{tokens} tokens do not fit a KV row of {self.max_length}")
 
-    def _warm(self, vision: dict[str, Any]) -> None:
-        """One smallest run of every graph: kernels are set up and weights paged in before the first request."""
-        side, merge = int(vision["patch_size"]), int(vision["merge_size"])
-        patches = merge * merge
-        spots = np.stack(np.divmod(np.arange(patches), merge), axis=1).astype(np.int64)
-        blank = np.zeros((patches, 3 * int(vision["temporal_patch_size"]) * side * side), np.float32)
-        self._vision.run(
-            ["features"], {"pixel_values": blank, "position_ids": spots, "segment_ids": np.zeros(patches, np.int64)}
-        )
+    def _warm(self, model: Mapping[str, Any]) -> None:
+        """One small run of every graph: kernels are set up and weights paged in before the first request."""
+        geometry = geometry_of(model)
+        if geometry is not None:
+            blank = Picture(np.zeros((8, 8, 3), np.uint8), (8, 8), "PNG")
+            self.encode(geometry.pack([blank], geometry.fit([blank.original])))
         ids = np.zeros(2, np.int64)
-        self.prefill(0, Chunk(ids, np.zeros((3, 2), np.int64), 0, ids[:0], None))
+        self.prefill(0, Chunk(ids, np.zeros((self._axes, 2), np.int64), 0, ids[:0], None))
         self.decode([0], [2], [2])
 
 
@@ -160,7 +203,7 @@ class _DecodeBinding:
     def __init__(self, runner: OrtRunner, rows: int) -> None:
         self._embed, self._decoder = runner._embed, runner._decoder
         self._ids = np.zeros((rows, 1), np.int64)
-        self._positions = np.zeros((3, rows, 1), np.int64)
+        self._positions = np.zeros((runner._axes, rows, 1), np.int64)
         self._seqlens = np.zeros(rows, np.int32)
         self._total = np.zeros((), np.int32)
         self._logits = np.zeros((rows, 1, runner._vocab), np.float32)
@@ -180,32 +223,12 @@ class _DecodeBinding:
 
     def run(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
         self._ids[:, 0] = tokens
-        self._positions[:, :, 0] = positions  # text has one position on all three axes
+        self._positions[:, :, 0] = positions  # text has the same position on all axes
         self._seqlens[:] = lengths  # keys that count, the new one included, minus one
         self._total[...] = max(lengths) + 1
         self._embed.run_with_iobinding(self._embed_io)
         self._decoder.run_with_iobinding(self._io)
         return self._logits[:, 0]
-
-
-def _session(bundle: Bundle, file: str, options: EngineOptions) -> Any:
-    settings = ort.SessionOptions()
-    settings.intra_op_num_threads = options.threads
-    settings.inter_op_num_threads = 1
-    settings.add_session_config_entry("session.intra_op.allow_spinning", "1" if options.spin_us else "0")
-    if options.spin_us:
-        settings.add_session_config_entry("session.intra_op.spin_duration_us", str(options.spin_us))
-        settings.add_session_config_entry("session.force_spinning_stop", "1")  # no waiting after the last operator
-    # A memory pattern is kept for every new combination of input shapes: over thousands of pictures, a leak.
-    settings.enable_mem_pattern = False
-    path = str(bundle.file(file))
-    try:
-        return ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        # The seal was right, so the file is as it was compiled; what ONNX Runtime says of it names paths.
-        raise Damaged(
-            f"{file} cannot be loaded by ONNX Runtime {ort.__version__}; compile the bundle anew for this version."
-        ) from error
 
 
 def _value(array: np.ndarray[Any, Any]) -> Any:

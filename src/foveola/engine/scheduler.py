@@ -1,23 +1,23 @@
 """The engine's own thread: schedule, run, postprocess, over and over.
 
-A request that waits goes before further tokens of those that run, so that its first token comes soon. Every step
-asks first who has gone: a cancelled request loses its slot within one step.
+Every step asks first who has gone, then lets in who waits, then runs a piece of one prompt and a token for everyone
+who has a prompt: newcomers and those who run share every step, and neither waits for the other.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future
 
-import numpy as np
-
-from foveola.engine.features import Floats, Select, evidence_of, place
+from foveola.engine.features import Select
+from foveola.engine.lane import Caches, Drawn, Lane, Work
+from foveola.engine.options import EngineOptions
 from foveola.engine.queue import RequestQueue
 from foveola.engine.runner import Runner
 from foveola.engine.sequence import Sequence
-from foveola.engine.slots import Slots
-from foveola.exchange import Refusal, Unavailable
+from foveola.exchange import Late, Refusal, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -26,32 +26,27 @@ FAILED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one step runs: the whole prompt of one sequence, or one token of each of several."""
-
-    sequences: tuple[Sequence, ...]
-    prefill: bool
-
-
 class Scheduler:
-    """Owns the runner and the KV slots. Everything but ``dead`` and ``last_progress`` is the engine's thread's."""
+    """Owns the lanes. Everything but ``dead``, ``last_progress`` and ``switch`` is the engine's thread's."""
 
     def __init__(
         self,
         runner: Runner,
         queue: RequestQueue,
+        options: EngineOptions,
         *,
         select: Select,
         clock: Callable[[], float],
-        failures_until_dead: int,
     ) -> None:
-        self._runner = runner
         self._queue = queue
+        self._options = options
         self._select = select
         self._clock = clock
-        self._slots: Slots[Sequence] = Slots(runner.slots)
-        self._failures_left = self._failures_allowed = failures_until_dead
+        self.caches = Caches(options)
+        self._lanes = [self._lane(runner)]
+        self._switching = threading.Lock()
+        self._next_runner: tuple[Runner, Future[None]] | None = None
+        self._failures_left = options.failures_until_dead
         self.dead = False
         self.last_progress = clock()
 
@@ -64,104 +59,130 @@ class Scheduler:
             self.dead = True
             log.exception("the engine's thread dies")
         finally:
-            for sequence in [*self._slots.owners, *self._queue.end(dead=self.dead)]:
+            held = [sequence for lane in self._lanes for sequence in lane.sequences]
+            for sequence in [*held, *self._queue.end(dead=self.dead)]:
                 sequence.mailbox.fail(self._queue.refusal())
+            self._switched(self._queue.refusal())
 
     def step(self) -> bool:
         """schedule → run → postprocess. False when it is over."""
-        work = self._schedule()
-        if work is None:
-            return False
-        try:
-            logits = self._run(work)
-        except Exception as error:  # noqa: BLE001 - told to the readers and to the log
-            self._fail(work, error)
-        else:
-            self._failures_left = self._failures_allowed
-            self._postprocess(work, logits)
-        self.last_progress = self._clock()
-        return not self.dead
+        self._part_with_the_gone()
+        self._switch_lanes()
+        self._let_in()
+        for lane in self._lanes:
+            for work in lane.works():
+                try:
+                    drawn = work.run()
+                except Exception as error:  # noqa: BLE001 - told to the readers and to the log
+                    self._fail(lane, work, error)
+                else:
+                    self._failures_left = self._options.failures_until_dead
+                    self._postprocess(lane, drawn)
+                self.last_progress = self._clock()
+                if self.dead or self._queue.ended:
+                    return False
+        return not self._queue.ended
 
-    def _schedule(self) -> Work | None:
-        """Release who has gone, then take in who waits, then go on with those who run."""
-        for sequence in self._slots.owners:
-            if sequence.mailbox.cancelled:
-                self._release(sequence)
-        if self._slots.free:
-            newcomer = self._queue.pop(wait=not self._slots.owners)
-            if newcomer is not None:
+    def switch(self, runner: Runner) -> Future[None]:
+        """From the next step on newcomers run on ``runner``; the future is done when they do. From any thread."""
+        done: Future[None] = Future()
+        with self._switching:
+            if self._next_runner is not None:
+                self._next_runner[1].set_exception(Unavailable("Another switch came after this one and replaced it."))
+            self._next_runner = (runner, done)
+        self._queue.nudge()
+        return done
+
+    # -- schedule -----------------------------------------------------------------------------------------------
+
+    def _part_with_the_gone(self) -> None:
+        """Those whose reader left, and those whose deadline has passed."""
+        now = self._clock()
+        for lane in self._lanes:
+            for sequence in lane.sequences:
+                if sequence.mailbox.cancelled:
+                    self._release(lane, sequence)
+                elif sequence.due <= now:
+                    self._drop(lane, sequence, _late(sequence))
+        for sequence in self._queue.late(now):
+            sequence.mailbox.fail(_late(sequence))
+
+    def _switch_lanes(self) -> None:
+        """The last lane takes newcomers; those before it end what they have begun."""
+        with self._switching:
+            waiting, self._next_runner = self._next_runner, None
+        if waiting is not None:
+            runner, done = waiting
+            self._lanes.append(self._lane(runner))
+            done.set_result(None)
+        self._lanes = [lane for lane in self._lanes[:-1] if lane.sequences] + self._lanes[-1:]
+
+    def _let_in(self) -> None:
+        lane = self._lanes[-1]
+        while lane.open:
+            idle = not any(other.sequences for other in self._lanes)
+            newcomer = self._queue.pop(wait=idle, fits=lane.fits)
+            if newcomer is None:
+                return
+            if idle:
                 self.last_progress = self._clock()  # an idle engine has not stalled
-                self._slots.acquire(newcomer)
-                return Work((newcomer,), prefill=True)
-        if self._queue.ended:
-            return None
-        return Work(self._slots.owners, prefill=False)
+            if newcomer.due <= self._clock():
+                self._queue.done()
+                newcomer.mailbox.fail(_late(newcomer))
+                continue
+            lane.take(newcomer)
 
-    def _run(self, work: Work) -> Floats:
-        """Logits float32 ``[len(work.sequences), vocab]``."""
-        if work.prefill:
-            return self._prefill(work.sequences[0])
-        logits = self._runner.decode(
-            [sequence.token for sequence in work.sequences],
-            [sequence.position for sequence in work.sequences],
-            [sequence.length for sequence in work.sequences],
-        )
-        for sequence in work.sequences:
-            sequence.decoded()
-        return logits
+    # -- postprocess --------------------------------------------------------------------------------------------
 
-    def _prefill(self, sequence: Sequence) -> Floats:
-        prepared, timeline = sequence.prepared, sequence.timeline
-        started = self._clock()
-        timeline.waited_s += started - timeline.submitted
-        selected = None
-        if prepared.packed is not None:
-            selected = self._select(self._runner.encode(prepared.packed), prepared.grids)
-        encoded = self._clock()
-        chunk = place(prepared.ids, prepared.positions, prepared.visual, selected)
-        logits, attention = self._runner.prefill(self._slots.row(sequence), chunk)
-        sequence.prefilled(chunk.start + len(chunk.ids))
-        if selected is not None:
-            sequence.evidence = evidence_of(attention, chunk, selected.kept, prepared.grids)
-        timeline.vision_s = encoded - started
-        timeline.prefill_s = self._clock() - encoded
-        return logits[np.newaxis]
-
-    def _postprocess(self, work: Work, logits: Floats) -> None:
+    def _postprocess(self, lane: Lane, drawn: list[Drawn]) -> None:
         """Draw the tokens, release who has finished, pass the text on.
 
         In this order: who has read the last piece and asks again finds the slot free.
         """
         now = self._clock()
-        for sequence, row in zip(work.sequences, logits, strict=True):
+        for sequence, logits, guesses in drawn:
             try:
-                piece = sequence.accept(row, now)
+                piece = sequence.draw(logits, guesses, now)
             except Exception as error:  # noqa: BLE001 - told to the reader and to the log
-                self._drop(sequence, error)
+                self._drop(lane, sequence, error)
                 continue
             if sequence.finished:
-                self._release(sequence, now - sequence.timeline.submitted)
+                self._release(lane, sequence, now - sequence.timeline.submitted)
             if piece is not None:
                 sequence.mailbox.put(piece)
 
-    def _release(self, sequence: Sequence, seconds: float | None = None) -> None:
-        move = self._slots.release(sequence)
-        if move is not None:
-            self._runner.move(move, self._slots.owners[move.target].length)
+    def _release(self, lane: Lane, sequence: Sequence, seconds: float | None = None) -> None:
+        lane.release(sequence)
         self._queue.done(seconds)
 
-    def _fail(self, work: Work, error: Exception) -> None:
+    def _fail(self, lane: Lane, work: Work, error: Exception) -> None:
         """A run that fails is the failure of its requests; one after the other, they are the engine's."""
         for sequence in work.sequences:
-            self._drop(sequence, error)
+            self._drop(lane, sequence, error)
         self._failures_left -= 1
         self.dead = self._failures_left == 0
 
-    def _drop(self, sequence: Sequence, error: Exception) -> None:
+    def _drop(self, lane: Lane, sequence: Sequence, error: Exception) -> None:
         """Give a sequence up; its reader is told, and the log knows more than the reader."""
-        self._release(sequence)
+        self._release(lane, sequence)
         if isinstance(error, Refusal):
             sequence.mailbox.fail(error)
         else:
             log.error("a request failed in the engine", exc_info=error)
             sequence.mailbox.fail(Unavailable(FAILED))
+
+    def _switched(self, refusal: Refusal) -> None:
+        with self._switching:
+            if self._next_runner is not None:
+                self._next_runner[1].set_exception(refusal)
+
+    def _lane(self, runner: Runner) -> Lane:
+        return Lane(runner, self.caches, self._options, select=self._select, clock=self._clock)
+
+
+def _late(sequence: Sequence) -> Late:
+    return Late(
+        f"The answer was not complete after {sequence.deadline_s:g} s, the deadline that came with the request. "
+        "Allow more time, ask for fewer tokens, or ask again when fewer others do.",
+        field="deadline_s",
+    )

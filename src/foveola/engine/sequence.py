@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from foveola.engine.mailbox import Mailbox
+import numpy as np
+
+from foveola.engine.features import Chunk, Floats, Numbers, Selected
+from foveola.engine.mailbox import Mailbox, merged
+from foveola.engine.pictures import one_by_one
 from foveola.engine.prepared import Prepared
 from foveola.engine.sampler import Logits, Sampler
+from foveola.engine.speculation import PromptLookup, RunCosts
 from foveola.engine.text import Detokeniser, StopStrings, TokenBytes
 from foveola.exchange import Evidence, FinishReason, Piece, Request, Stages, TokenLogprob, Usage
 
@@ -48,7 +54,8 @@ class Timeline:
 class Sequence:
     """Turns the logits of one request into pieces, until it ends.
 
-    ``length`` counts the tokens in its KV row, ``position`` is where the next token stands, ``token`` that token.
+    ``length`` counts the tokens in its KV row, ``position`` is where the next token stands, ``token`` that token. While
+    its prompt is filled in, ``features`` are those of its first pictures, and ``prompt`` is there once all are.
     """
 
     def __init__(
@@ -59,11 +66,25 @@ class Sequence:
         timeline: Timeline,
         vocabulary: Vocabulary,
         max_length: int,
+        costs: RunCosts = RunCosts(()),
     ) -> None:
+        """``costs`` say whether to guess tokens; without them nothing is guessed."""
         sampling = request.sampling
         self.prepared = prepared
         self.mailbox = mailbox
         self.timeline = timeline
+        self.priority = request.priority
+        self.client = request.client
+        self.deadline_s = math.inf if request.deadline_s is None else request.deadline_s
+        self.due = timeline.arrived + self.deadline_s
+        self.pictures = one_by_one(prepared.packed)
+        self.features: list[Floats] = []
+        self.prompt: Chunk | None = None
+        self.selected: Selected | None = None
+        self.names: Numbers = np.zeros((0, 0), np.int64)
+        self.known = 0  # tokens of the prompt that were taken over from an earlier one
+        self.overtaken = 0
+        self.model_hash = ""
         self.evidence: tuple[Evidence, ...] = ()
         self.length = 0
         self.position = prepared.next_position
@@ -75,21 +96,63 @@ class Sequence:
         self._stops = StopStrings(sampling.stop)
         # Prompt and answer share one KV row; an answer that fills it ends with "length".
         self._limit = min(sampling.max_tokens, max_length - len(prepared.ids))
+        self.cost = len(prepared.ids) + self._limit
         self._drawn = 0
         self._unsent_tokens = 0
         self._unsent_logprob = 0.0
         self._told = sampling.logprobs
         self._table = vocabulary.table
         self._unsent_each: list[TokenLogprob] = []
+        self._lookup = PromptLookup(prepared.ids.tolist(), costs) if costs.seconds else None
+
+    @property
+    def queued_at(self) -> float:
+        """Since when it waits."""
+        return self.timeline.submitted
+
+    @property
+    def unfilled(self) -> int:
+        """Tokens of the prompt that are not in the KV row yet, as far as is known."""
+        return (len(self.prepared.ids) if self.prompt is None else len(self.prompt.ids)) - self.length
+
+    def began(self, model_hash: str, now: float) -> None:
+        """It has a slot, with the weights that ``model_hash`` names."""
+        self.model_hash = model_hash
+        self.timeline.waited_s += now - self.timeline.submitted
+
+    def lay_out(self, prompt: Chunk, selected: Selected | None, names: Numbers) -> None:
+        """All pictures are encoded, and this is what the decoder will read."""
+        self.prompt, self.selected, self.names = prompt, selected, names
 
     def prefilled(self, tokens: int) -> None:
-        """The prompt, ``tokens`` long after selection, is in the KV row."""
+        """The first ``tokens`` of the prompt are in the KV row."""
         self.length = tokens
 
     def decoded(self) -> None:
         """The token drawn last is in the KV row."""
         self.length += 1
         self.position += 1
+
+    def guesses(self, room: int) -> tuple[int, ...]:
+        """Tokens that may well come next, no more than there is ``room`` for in the KV row."""
+        if self._lookup is None:
+            return ()
+        return self._lookup.guesses(min(room, self._limit - self._drawn - 1))
+
+    def draw(self, logits: Floats, guesses: tuple[int, ...], now: float) -> Piece | None:
+        """The next tokens: one from ``logits[0]``, and as long as ``guesses`` are right one from each further row.
+
+        The piece that they complete, if any. Raises ``Unavailable``.
+        """
+        piece = self.accept(logits[0], now)
+        for guess, row in zip(guesses, logits[1:], strict=True):
+            if self.finished or self.token != guess:
+                break
+            self.decoded()
+            following = self.accept(row, now)
+            if following is not None:
+                piece = following if piece is None else merged(piece, following)
+        return piece
 
     def accept(self, logits: Logits, now: float) -> Piece | None:
         """Draw the next token at time ``now``; the piece that it completes, if any. Raises ``Unavailable``."""
@@ -98,6 +161,8 @@ class Sequence:
             self.timeline.first_token = now
         self.timeline.last_token = now
         self._drawn += 1
+        if self._lookup is not None:
+            self._lookup.push(self.token)
         self._unsent_tokens += 1
         self._unsent_logprob += logprob
         if self._told is not None:
@@ -119,6 +184,8 @@ class Sequence:
             images=self.prepared.images,
             stages=self.timeline.stages(self.prepared),
             evidence=self.evidence,
+            model_hash=self.model_hash,
+            cached_tokens=self.known,
         )
         return self._piece(text, reason, usage)
 

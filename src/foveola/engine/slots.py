@@ -1,19 +1,22 @@
 """Which row of the KV buffers belongs to which request.
 
-Ownership. Every layer has one buffer ``[slots, kv_heads, max_length, head_dim]`` for keys and one for values, made
+Ownership. Every layer has one buffer ``[slots + 1, kv_heads, max_length, head_dim]`` for keys and one for values, made
 by the runner at start and never grown. A row changes hands like this:
 
-    row:      0        1        2        3
-            [ seq A ][ seq C ][ free  ][ free  ]      active rows are always 0 .. active-1, without a gap
-                              |<- acquire() hands out the first free row
+    row:      0        1        2        3                    slots
+            [ seq A ][ seq C ][ seq D ][ free  ]  ...        [ spare ]
+            |<---- running --->|<filling>|                    for swapping two rows
+                                         |<- acquire() hands out the first free row
     position 0 ........ length ............ max_length
              [ written  |  garbage of earlier owners ]
 
 * From ``acquire`` to ``release`` the row is its owner's: only the owner's prefill and decode write it, and only the
   positions below the owner's own ``length`` are ever read. Garbage above it is harmless, so nothing is cleared.
-* ``release`` closes the gap: the last active row moves into the freed one, and the caller must copy
-  ``[0, length)`` of it (``Runner.move``) before the next step. So decode always runs on one contiguous view
-  ``[0:active]``, and no step copies or gathers KV.
+* A row is *filling* until its whole prompt is in it, then ``promote`` makes it *running*. Running rows are always
+  ``0 .. running-1``, without a gap, and the filling ones follow. So decode runs on one contiguous view, and no step
+  copies or gathers KV.
+* ``promote`` and ``release`` say which rows have to be copied to keep it so: the caller must copy ``[0, length)`` of
+  each (``Runner.move``), in order, before the next step. Most of the time there is nothing to copy.
 * All of it happens on the engine's thread; nothing here locks.
 """
 
@@ -25,7 +28,7 @@ Owner = TypeVar("Owner")
 
 
 class Move(NamedTuple):
-    """A row to be copied so that the active rows stay contiguous."""
+    """A row to be copied so that the running rows stay contiguous."""
 
     source: int
     target: int
@@ -39,6 +42,7 @@ class Slots(Generic[Owner]):
             raise ValueError(f"an engine needs at least one slot, got {count}")
         self._count = count
         self._owners: list[Owner] = []
+        self._running = 0
 
     @property
     def free(self) -> int:
@@ -47,8 +51,13 @@ class Slots(Generic[Owner]):
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """The owners of rows ``0 .. active-1``, in the order of their rows."""
+        """The owners of all rows that have one, in the order of their rows."""
         return tuple(self._owners)
+
+    @property
+    def running(self) -> tuple[Owner, ...]:
+        """The owners of rows ``0 .. running-1``, in the order of their rows."""
+        return tuple(self._owners[: self._running])
 
     def row(self, owner: Owner) -> int:
         """The row of ``owner``. Raises ``LookupError`` where it owns none."""
@@ -58,7 +67,7 @@ class Slots(Generic[Owner]):
         raise LookupError("this owner holds no slot")
 
     def acquire(self, owner: Owner) -> int:
-        """Give ``owner`` the first free row and return it. Raises ``LookupError`` when all are taken."""
+        """Give ``owner`` the first free row, to fill it. Raises ``LookupError`` when all are taken."""
         if not self.free:
             raise LookupError("every slot has an owner")
         if any(other is owner for other in self._owners):
@@ -66,11 +75,35 @@ class Slots(Generic[Owner]):
         self._owners.append(owner)
         return len(self._owners) - 1
 
-    def release(self, owner: Owner) -> Move | None:
-        """Take the row back; a ``Move`` says which row the caller has to copy. Raises ``LookupError`` if not owned."""
+    def promote(self, owner: Owner) -> list[tuple[Move, Owner]]:
+        """The row of ``owner`` is filled and runs from now on. Raises ``LookupError`` if it runs already."""
+        row, first = self.row(owner), self._running
+        if row < first:
+            raise LookupError("this owner's row runs already")
+        self._running += 1
+        if row == first:
+            return []
+        other = self._owners[first]
+        self._owners[first], self._owners[row] = owner, other
+        spare = self._count
+        return [(Move(row, spare), owner), (Move(first, row), other), (Move(spare, first), owner)]
+
+    def release(self, owner: Owner) -> list[tuple[Move, Owner]]:
+        """Take the row back. Raises ``LookupError`` if it is not owned."""
         row = self.row(owner)
-        last = self._owners.pop()
-        if row == len(self._owners):
-            return None
-        self._owners[row] = last
-        return Move(source=len(self._owners), target=row)
+        moves = []
+        if row < self._running:
+            self._running -= 1
+            moves += self._fill(row, self._running)
+            row = self._running
+        last = len(self._owners) - 1
+        moves += self._fill(row, last)
+        self._owners.pop()
+        return moves
+
+    def _fill(self, row: int, source: int) -> list[tuple[Move, Owner]]:
+        """The owner of ``source`` takes ``row``."""
+        if row == source:
+            return []
+        self._owners[row] = self._owners[source]
+        return [(Move(source, row), self._owners[row])]
