@@ -7,7 +7,11 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from foveola.exchange import Invalid
+from foveola.guard.digests import SIZE, open_digests, read_digests, sort_digests, write_digests
+from foveola.guard.keys import private_key
 from foveola.guard.wordfilter import ACTIONS, WordStream
 from foveola.guard.words import compile_words, load_words, parse_words, read_list, write_words
 
@@ -26,6 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--action", choices=ACTIONS, default="mask")
     check.add_argument("--json", action="store_true", help="print text, hits and version for programs")
     check.set_defaults(task=_filter)
+    allow = tasks.add_parser("allow", help="make or change a list of pictures that may be asked about")
+    allow.add_argument("lists", metavar="LIST", type=Path, nargs="*", help="SHA-256 digests as sha256sum writes them")
+    allow.add_argument("--out", metavar="FILE", type=Path, required=True, help="the list that a server reads")
+    allow.add_argument("--base", metavar="FILE", type=Path, help="an earlier list whose digests stay")
+    allow.add_argument("--remove", metavar="LIST", type=Path, action="append", default=[], help="digests to take out")
+    allow.add_argument("--name", default="allow-list")
+    allow.add_argument("--version", metavar="N", type=int, help="default: one more than that of --base, or 1")
+    allow.add_argument("--sign", metavar="KEY", type=Path, help="private Ed25519 key in PEM")
+    allow.add_argument("--json", action="store_true", help="print figures for programs")
+    allow.set_defaults(task=_allow)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,6 +60,26 @@ def _compile(arguments: argparse.Namespace) -> int:
         print(json.dumps(figures))
     else:
         print(f"{arguments.out}: {compiled.count:,} words, version {compiled.version}, {len(data):,} bytes")
+    return 0
+
+
+def _allow(arguments: argparse.Namespace) -> int:
+    base = open_digests(arguments.base) if arguments.base is not None else None
+    version = arguments.version or (base.version + 1 if base is not None else 1)
+    rows = [base.rows()] if base is not None else []
+    rows += [read_digests(_text_of(path).splitlines(), path.name) for path in arguments.lists]
+    kept = sort_digests(np.concatenate(rows)) if rows else np.zeros((0, SIZE), np.uint8)
+    for path in arguments.remove:
+        gone = {row.tobytes() for row in read_digests(_text_of(path).splitlines(), path.name)}
+        kept = kept[[row.tobytes() not in gone for row in kept]]
+    key = private_key(arguments.sign) if arguments.sign is not None else None
+    write_digests(arguments.out, kept, name=arguments.name, version=version, key=key)
+    figures = {"name": arguments.name, "version": version, "digests": len(kept), "signed": key is not None}
+    if arguments.json:
+        print(json.dumps(figures))
+    else:
+        signed = "signed" if key is not None else "not signed"
+        print(f"{arguments.out}: {len(kept):,} digests, version {version}, {signed}")
     return 0
 
 

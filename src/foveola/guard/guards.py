@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
-from foveola.exchange import Answer
-from foveola.guard.options import OFF, WORD_ACTIONS, GuardOptions, routes_of
+from foveola.exchange import Answer, Damaged
+from foveola.guard.allowed import Listing, allowed
+from foveola.guard.digests import Digests, open_digests
+from foveola.guard.keys import public_key
+from foveola.guard.live import Gateways, LiveDigests
+from foveola.guard.options import MODES, OFF, WORD_ACTIONS, GuardOptions, routes_of
+from foveola.guard.reloaded import ReloadedFile
 from foveola.guard.verdict import Tell, nobody
-from foveola.guard.wordfile import WordFile
+from foveola.guard.worded import worded
 from foveola.guard.wordfilter import Action, scrub
+from foveola.guard.words import Words, load_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,24 +25,42 @@ class Guards:
     """The guards of one server; without settings it holds none and changes nothing."""
 
     options: GuardOptions = field(default_factory=GuardOptions)
-    words: WordFile | None = None
+    words: ReloadedFile[Words] | None = None
+    digests: ReloadedFile[Digests] | None = None
+    live: LiveDigests | None = None
+    gateways: Gateways | None = None
 
     @classmethod
     def open(cls, options: GuardOptions) -> Guards:
-        """Load what the settings name. Blocks; raises ``Damaged`` or ``Invalid``."""
-        return cls(options, WordFile(options.words) if options.words is not None else None)
+        """Load what the settings name. Blocks; raises ``Damaged`` or ``NoDoor``."""
+        words = ReloadedFile(options.words, load_words) if options.words is not None else None
+        digests = live = gateways = None
+        if options.allowlisting and options.allowlist_file is not None:
+            digests = ReloadedFile(options.allowlist_file, _never_older(options.allowlist_key))
+        if options.allowlist_live is not None and options.allowlist_gateways is not None:
+            live = LiveDigests(options.allowlist_live)
+            gateways = Gateways(options.allowlist_gateways, live)
+        return cls(options, words, digests, live, gateways)
 
     def around(self, answer: Answer, tell: Tell = nobody) -> Answer:
-        """``answer``, guarded. Outermost is what looks at the answer's text, so that cached answers pass it too."""
+        """``answer``, guarded. What looks at the text is outermost, so that cached answers pass it too."""
+        if self.options.allowlisting:
+            answer = allowed(answer, self._listings, self._allowlist_mode(), tell)
         if self.words is not None:
-            from foveola.guard.worded import worded
-
             answer = worded(answer, self.words.current, self._word_action(), tell)
         return answer
 
     def scrub(self, text: str) -> str:
         """``text`` as it may be written to a log or sent as a message: banned words masked."""
         return text if self.words is None else scrub(self.words.current(), text)
+
+    def _listings(self) -> Sequence[Listing]:
+        found: list[Listing] = [] if self.digests is None else [self.digests.current()]
+        return found if self.live is None else [*found, self.live]
+
+    def _allowlist_mode(self) -> Callable[[str], str]:
+        routes = routes_of("allowlist_routes", self.options.allowlist_routes, MODES)
+        return lambda route: routes.get(route, self.options.allowlist)
 
     def _word_action(self) -> Callable[[str], Action | None]:
         routes = routes_of("words_routes", self.options.words_routes, WORD_ACTIONS)
@@ -46,3 +71,21 @@ class Guards:
             return None if action == OFF else cast("Action", action)
 
         return action_of
+
+
+def _never_older(key_path: Path | None) -> Callable[[Path], Digests]:
+    """Loads a list of digests, but never one that is older than the last: an old signature stays a valid one."""
+    key = public_key(key_path) if key_path is not None else None
+    newest = 0
+
+    def load(path: Path) -> Digests:
+        nonlocal newest
+        digests = open_digests(path, key)
+        if digests.version < newest:
+            raise Damaged(
+                f"{path.name} has version {digests.version}, older than {newest} in force; write a newer one."
+            )
+        newest = digests.version
+        return digests
+
+    return load

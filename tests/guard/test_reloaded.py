@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from foveola.exchange import Damaged
-from foveola.guard.wordfile import WordFile
-from foveola.guard.words import write_words
+from foveola.guard.reloaded import ReloadedFile
+from foveola.guard.words import load_words, write_words
 from tests.guard.lists import compiled
 
 
@@ -16,7 +16,7 @@ def test_a_new_file_is_loaded_beside_the_old_one(tmp_path: Path, caplog: pytest.
     path = tmp_path / "a.words"
     write_words(compiled(["abc"]), path)
     waiting: list[threading.Thread] = []
-    file = WordFile(path, start=waiting.append)
+    file = ReloadedFile(path, load_words, start=waiting.append)
     first = file.current()
     assert not waiting
     write_words(compiled(["abc", "other"]), path)
@@ -32,7 +32,7 @@ def test_a_new_file_is_loaded_beside_the_old_one(tmp_path: Path, caplog: pytest.
 def test_a_damaged_new_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.words"
     write_words(compiled(["abc"]), path)
-    file = WordFile(path, start=threading.Thread.run)
+    file = ReloadedFile(path, load_words, start=threading.Thread.run)
     first = file.current()
     path.write_bytes(b"rubbish")
     file.current()
@@ -44,4 +44,4 @@ def test_a_damaged_new_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCa
 
 def test_a_server_does_not_start_without_its_list(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="a.words cannot be read"):
-        WordFile(tmp_path / "a.words")
+        ReloadedFile(tmp_path / "a.words", load_words)
