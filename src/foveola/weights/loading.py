@@ -1,4 +1,4 @@
-"""A checkpoint as a model of transformers, in memory and whole."""
+"""A checkpoint as a model of transformers, in memory and whole, whether its matrices are packed or not."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from transformers.utils import logging as hf_logging
 from foveola.artifact import Checkpoint
 from foveola.exchange import Damaged
 from foveola.family import Family
+from foveola.weights.matrix import from_matrix
+from foveola.weights.store import packed_formats, read_packed
 from foveola.weights.widths import fitted_class
 
 
 def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
-    """The transformers model of ``checkpoint``, fp32, frozen. Raises ``Damaged`` where tensors are missing."""
+    """The transformers model of ``checkpoint``, fp32, frozen; packed matrices are unpacked.
+
+    Raises ``Damaged`` where tensors are missing.
+    """
     with _no_progress_bars():
         source = fitted_class(getattr(transformers, family.model_class), checkpoint.config)
         model, info = source.from_pretrained(
@@ -35,7 +40,9 @@ def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
             f"{checkpoint.weight_files[0]} has {len(other)} tensors of other sizes than config.json says, {other[0]} "
             "among them. The config.json belongs to another checkpoint."
         )
-    missing = sorted(info["missing_keys"])
+    packed = {f"{path}.weight" for path in unpack_into(model, checkpoint)}
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ()) if packed else set()
+    missing = sorted(set(info["missing_keys"]) - packed - tied)
     if missing:
         raise Damaged(
             f"{checkpoint.weight_files[0]} lacks {len(missing)} tensors that config.json asks for, {missing[0]} among "
@@ -43,6 +50,17 @@ def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
         )
     loaded: nn.Module = model.eval().requires_grad_(False)
     return loaded
+
+
+@torch.no_grad()
+def unpack_into(model: nn.Module, checkpoint: Checkpoint) -> list[str]:
+    """Set the weights of ``model`` that ``checkpoint`` holds packed; the paths of their modules."""
+    formats = packed_formats(checkpoint.config)
+    for path, (form, inner) in formats.items():
+        weight = model.get_submodule(path).weight
+        assert isinstance(weight, nn.Parameter)
+        weight.copy_(from_matrix(read_packed(checkpoint, path, form, inner).dequantised(), tuple(weight.shape)))
+    return list(formats)
 
 
 @contextmanager

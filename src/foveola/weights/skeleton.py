@@ -1,0 +1,63 @@
+"""A model without weights, and under which names a checkpoint stores each of its parameters.
+
+Checkpoints carry the names of the code that wrote them; transformers renames on loading. The same rules are applied
+here, so that one tensor can be read without loading the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightRenaming, rename_source_key
+
+from foveola.artifact import Checkpoint
+from foveola.exchange import Unsupported
+from foveola.family import Family
+from foveola.weights.widths import fitted_class
+
+
+def skeleton(checkpoint: Checkpoint, family: Family) -> nn.Module:
+    """The transformers model of ``checkpoint`` on the meta device: every module, no weights, not even memory for them.
+
+    Buffers that are computed from the configuration (rotary frequencies) are real.
+    """
+    kind: Any = fitted_class(getattr(transformers, family.model_class), checkpoint.config)
+    config = kind.config_class.from_dict(dict(checkpoint.config))
+    config._attn_implementation = "eager"
+    with torch.device("meta"):
+        model: Any = kind(config)
+    for module in model.modules():
+        computed = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
+        if computed:
+            for name in computed:
+                setattr(module, name, torch.empty_like(getattr(module, name), device="cpu"))
+            model._init_weights(module)
+    made: nn.Module = model.eval().requires_grad_(False)
+    return made
+
+
+def stored_names(model: nn.Module, checkpoint: Checkpoint) -> dict[str, str]:
+    """Name of a parameter in ``model`` -> name of its tensor in ``checkpoint``, for every tensor that has a place.
+
+    Tensors of names that the model does not know (a packed matrix's parts) keep theirs. Raises ``Unsupported`` where
+    transformers would make one parameter of several tensors.
+    """
+    rules = get_model_conversion_mapping(model)  # type: ignore[arg-type]
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
+    converters: Any = [rule for rule in rules if not isinstance(rule, WeightRenaming)]
+    parameters: Any = dict(model.state_dict())
+    prefix = getattr(model, "base_model_prefix", "")
+    found: dict[str, str] = {}
+    for stored in checkpoint.tensors:
+        name, converter = rename_source_key(stored, renamings, converters, prefix, parameters)
+        if converter is not None:
+            raise Unsupported(
+                f"the tensor {stored[:80]!r} is one of several that make one parameter of this model; such checkpoints "
+                "are not compressed layer by layer here. Save it with transformers' save_pretrained first."
+            )
+        found[name] = stored
+    return found
