@@ -1,7 +1,7 @@
 """The engine's own thread: schedule, run, postprocess, over and over.
 
-Every step asks first who has gone, then lets in who waits, then runs a piece of one prompt and a token for everyone
-who has a prompt: newcomers and those who run share every step, and neither waits for the other.
+Every step lets in who waits, then runs a piece of one prompt, and a token for everyone whose prompt is complete:
+newcomers and those who run share every step, and neither waits for the other. After each run it asks who has gone.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ class Scheduler:
 
     def step(self) -> bool:
         """schedule → run → postprocess. False when it is over."""
-        self._part_with_the_gone()
         self._switch_lanes()
         self._let_in()
         for lane in self._lanes:
@@ -78,6 +77,7 @@ class Scheduler:
                 else:
                     self._failures_left = self._options.failures_until_dead
                     self._postprocess(lane, drawn)
+                self._part_with_the_gone()
                 self.last_progress = self._clock()
                 if self.dead or self._queue.ended:
                     return False
