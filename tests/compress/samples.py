@@ -19,3 +19,14 @@ def picture_and_text(model: Any, *, seed: int = 0, length: int = 12) -> dict[str
         "pixel_values": torch.randn(16, 3 * 2 * 14 * 14, generator=generator),
         "image_grid_thw": torch.tensor([[1, 4, 4]]),
     }
+
+
+def example(model: Any, seed: int = 0) -> Any:
+    """The same as an ``Example`` whose last six tokens are the answer."""
+    from foveola.compress.example import Example
+
+    inputs = picture_and_text(model, seed=seed)
+    ids = inputs["input_ids"]
+    answers_at = ids.bool() & False
+    answers_at[0, -7:-1] = True
+    return Example(inputs, ids == model.config.image_token_id, answers_at, ids[0, -6:])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,5 +58,5 @@ def test_room_order_and_alignment_always_hold(layers: list[tuple[int, float]], c
         )
         assert held <= aligned(room)
     runs = [one.run_us for one in found.transfers]
-    assert all(a[1] <= b[0] + 1e-9 for a, b in zip(runs, runs[1:], strict=False))
+    assert all(a[1] <= b[0] + 1e-9 for a, b in itertools.pairwise(runs))
     assert 0 <= found.overlap <= 1

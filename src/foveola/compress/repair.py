@@ -58,11 +58,16 @@ def repaired(
     return new.to(weight_NK.dtype), shift.to(weight_NK.dtype)
 
 
-def output_error(weight_NK: Tensor, moments: Moments, keep: Tensor, new_NS: Tensor) -> float:
-    """``‖W X - W' X_S‖ / ‖W X‖`` of a layer without bias, from moments alone."""
+def output_error(
+    weight_NK: Tensor, moments: Moments, keep: Tensor, new_NS: Tensor, shift_N: Tensor | None = None
+) -> float:
+    """``‖W X - W' X_S - shift‖ / ‖W X‖``, from moments alone."""
     gram, weight = moments.gram.double(), weight_NK.double()
     difference = weight.clone()
     difference[:, keep] -= new_NS.double()
     lost = float(((difference @ gram) * difference).sum())
+    if shift_N is not None:
+        shift = shift_N.double()
+        lost += moments.tokens * float(shift.square().sum()) - 2 * float(shift @ difference @ moments.total.double())
     whole = float(((weight @ gram) * weight).sum())
     return (max(0.0, lost) / max(whole, 1e-300)) ** 0.5

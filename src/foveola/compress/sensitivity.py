@@ -10,9 +10,8 @@ et al. 2019, arXiv 1905.12558). The relative error of the weights alone ranks la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch

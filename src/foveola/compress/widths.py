@@ -49,7 +49,9 @@ def choices(importance: Sequence[float], tile: int, cost: Mapping[int, float], l
     gained = np.concatenate([[0.0], np.cumsum(ordered)])
     missing = [count for count in counts if count not in cost]
     if missing:
-        raise Invalid(f"the latency table has no entry for {missing[0]} units; measure it for every multiple of {tile}.")
+        raise Invalid(
+            f"the latency table has no entry for {missing[0]} units; measure it for every multiple of {tile}."
+        )
     return [Choice(count, float(gained[total] - gained[count]), float(cost[count])) for count in counts]
 
 
