@@ -164,3 +164,22 @@ def test_wrong_settings_are_told(tmp_path):
         run(parser.parse_args(["train", "--data", str(tmp_path), "--steps", "0"]))
     with pytest.raises(Invalid, match="no defects/manifest.csv in the data folder; --data wants the folder"):
         run(parser.parse_args(["train", "--data", str(tmp_path), "--out", str(tmp_path / "o"), "--steps", "1"]))
+
+
+def test_a_long_answer_does_not_drown_a_short_one():
+    """Two turns, of one token and of four: the weights are 1 and 1/2 each."""
+    logits = torch.zeros(1, 6, 7)
+    logits[0, 0, 3] = 2.0  # the short answer is likely
+    targets = torch.tensor([[3, 1, 1, 1, 1, train.IGNORE]])
+    turns = torch.tensor([[1, 2, 2, 2, 2, 0]])
+    short = -torch.log_softmax(logits[0, 0], -1)[3]
+    long = -torch.log_softmax(logits[0, 1], -1)[1]
+    assert train.answer_loss(logits, targets, turns) == pytest.approx(float((short + 4 * 0.5 * long) / 3), rel=1e-6)
+
+
+def test_an_unknown_answer_teaches_nothing():
+    logits = torch.ones(1, 2, 5, requires_grad=True)
+    loss = train.answer_loss(logits, torch.full((1, 2), train.IGNORE), torch.ones(1, 2, dtype=torch.long))
+    assert float(loss) == 0
+    loss.backward()
+    assert float(logits.grad.abs().sum()) == 0

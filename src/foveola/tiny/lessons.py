@@ -70,7 +70,10 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
     def pick(grids: tuple[Grid, ...]) -> Grid:
         sizes = sorted(grids, key=lambda g: g[0] * g[1])
         most = max(2, round(len(sizes) * (0.25 + 0.75 * grown)))
-        return sizes[int(rng.integers(min(most, len(sizes))))]
+        sizes = sizes[:most]
+        # a size comes as often as it has room for pictures: small ones teach more per second
+        often = np.asarray([1 / (rows * columns) for rows, columns in sizes])
+        return sizes[int(rng.choice(len(sizes), p=often / often.sum()))]
 
     square = rng.random() < 0.68
     kind, label_grids, ease = _label_lesson(rng, min(1.0, step / plan.reading))
@@ -82,7 +85,7 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
     groups = []
     for i, (kind, grid, base, turns) in enumerate(plan_of):
         # about the same number of patches in every group
-        count = min(36, max(2, round(base * PATCHES / plan.threads / (grid[0] * grid[1]))))
+        count = min(24, max(2, round(base * PATCHES / plan.threads / (grid[0] * grid[1]))))
         seed = [plan.seed, step, part, i]
         groups.append(source.group(kind, grid, count, seed, turns=1 if looking else turns, ease=ease))
     return groups
@@ -96,8 +99,8 @@ def _label_lesson(rng: np.random.Generator, progress: float) -> tuple[str, tuple
         plain=max(0.0, 1 - 4 * progress),
         jitter_px=2 + 12 * min(1.0, progress / 0.4),
     )
-    if rng.random() < 0.95 - 2.4 * progress:
+    if rng.random() < max(0.25, 0.95 - 1.6 * progress):
         return "cells", CELL_GRIDS, ease
-    if rng.random() < 1.0 - 2.0 * progress:
+    if rng.random() < 1.0 - 1.5 * progress:
         return "label", EASY_GRIDS, replace(ease, length=(2, 4))
     return "label", STRIP_GRIDS if rng.random() < 1.1 - 1.3 * progress else LABEL_GRIDS, ease

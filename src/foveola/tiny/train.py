@@ -98,12 +98,27 @@ class Trainee(nn.Module):
         out = read(self.model, x, group.positions[:, some], star_mask(group.segments[some]))
         wanted = out.gather(1, group.slots[some, :, None].expand(-1, -1, out.shape[-1]))
         logits = F.linear(wanted, table.weight)
-        return _cross_entropy(logits.flatten(0, 1), group.targets[some].flatten()), auxiliary
+        turns = group.segments[some].gather(1, group.slots[some])
+        return answer_loss(logits, group.targets[some], turns), auxiliary
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, weight: Tensor | None = None) -> Tensor:
     known = bool((targets != IGNORE).any())
     return F.cross_entropy(logits, targets, weight, ignore_index=IGNORE) if known else logits.sum() * 0
+
+
+def answer_loss(logits: Tensor, targets: Tensor, turns: Tensor) -> Tensor:
+    """Mean cross entropy of answers: logits [B, K, V], targets [B, K], the turn of each target [B, K].
+
+    A token of an answer of n tokens weighs 1/√n, or the digits of boxes would drown the names.
+    """
+    known = targets != IGNORE
+    if not bool(known.any()):
+        return logits.sum() * 0
+    same = (turns[:, :, None] == turns[:, None, :]) & known[:, None, :]
+    weight = torch.where(known, same.sum(-1).clamp(min=1).rsqrt(), 0)
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
+    return (loss * weight.flatten()).sum() / weight.sum()
 
 
 def star_mask(segments: Tensor) -> Tensor:
