@@ -23,7 +23,7 @@ def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
 
     Raises ``Damaged`` where tensors are missing.
     """
-    with _no_progress_bars():
+    with no_progress_bars():
         source = fitted_class(getattr(transformers, family.model_class), checkpoint.config)
         model, info = source.from_pretrained(
             checkpoint.path,
@@ -64,7 +64,7 @@ def unpack_into(model: nn.Module, checkpoint: Checkpoint) -> list[str]:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
     """transformers' own bars would be drawn over ours."""
     shown = hf_logging.is_progress_bar_enabled()
     hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
