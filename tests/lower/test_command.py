@@ -44,8 +44,8 @@ def test_parts_and_patterns_have_their_own_storage() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--precision", "int5"], "bits is 5; the CPU kernels know 4, 8. Choose one of these."),
-        (["--head", "half"], "head is 'half'; expected fp32, fp16, int8 or int4"),
+        (["--precision", "int5"], "bits is 5; the CPU kernels know 2, 4, 8. Choose one of these."),
+        (["--head", "half"], "head is 'half'; expected fp32, fp16, int8, int4 or int2"),
         (["--set", "*.down_proj"], "--set is '*.down_proj'; expected PATTERN=STORAGE, as in '*.down_proj=int8'."),
         (["--input-shape", "384"], "input shape is '384'; expected pictures,channels,height,width as in 1,3,384,384."),
         (["--block-size", "48"], "block is 48; the CPU kernels know 16, 32, 64, 128, 256. Choose one of these."),

@@ -39,7 +39,7 @@ def opened(model: ir.Model, folder: Path) -> tuple[ort.InferenceSession, list[st
     return session, [node.op_type for node in ir.load(folder / "loaded.onnx").graph]
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("inner", [64, 100])
 def test_packed_constants_are_unpacked_at_load_and_exactly(bits: int, inner: int, tmp_path: Path) -> None:
     weight = torch.randn(24, inner, generator=torch.Generator().manual_seed(bits))

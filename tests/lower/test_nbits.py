@@ -18,7 +18,7 @@ def _seeded() -> None:
 
 
 @pytest.mark.parametrize("inner", [64, 100, 7])
-@pytest.mark.parametrize("form", [Format(4, 32), Format(4, 16), Format(8, 32), Format(8, 128)])
+@pytest.mark.parametrize("form", [Format(2, 32), Format(4, 32), Format(4, 16), Format(8, 32), Format(8, 128)])
 def test_rounding_is_off_by_half_a_step_at_most(form: Format, inner: int) -> None:
     weight = torch.randn(24, inner)
     packed = pack(weight, form)
@@ -28,7 +28,7 @@ def test_rounding_is_off_by_half_a_step_at_most(form: Format, inner: int) -> Non
     # 0.5 for the weight, 0.5 for the zero point: a block's range may hang over by as much as its zero was moved.
     assert ((back - weight).abs() <= 1.001 * step).all()
     relative = (back - weight).norm() / weight.norm()
-    assert relative < {4: 0.12, 8: 0.008}[form.bits]
+    assert relative < {2: 0.6, 4: 0.12, 8: 0.008}[form.bits]
 
 
 def test_rounding_twice_changes_nothing() -> None:
@@ -54,6 +54,16 @@ def test_two_weights_share_a_byte_low_half_first() -> None:
     packed = pack(weight, Format(4, 16))
     assert packed.values.shape == (1, 1, 8)
     assert packed.values[0, 0, :2].tolist() == [0 | 15 << 4, 5]
+
+
+def test_four_weights_of_two_bits_share_a_byte_lowest_first() -> None:
+    weight = torch.zeros(1, 16)
+    weight[0, :5] = torch.tensor([0.0, 3.0, 1.0, 2.0, 3.0])
+    packed = pack(weight, Format(2, 16))
+    assert packed.values[0, 0].tolist() == [0 | 3 << 2 | 1 << 4 | 2 << 6, 3, 0, 0]
+    assert torch.equal(packed.dequantised(), weight)
+    with pytest.raises(Invalid, match="an embedding cannot be stored in 2 bits; choose int4 or int8"):
+        QEmbedding(packed)
 
 
 def test_bytes_are_counted_as_a_file_holds_them() -> None:

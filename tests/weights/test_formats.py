@@ -33,7 +33,7 @@ def test_anything_else_is_refused_with_the_name_of_the_setting(text: str) -> Non
         parse_storage(text, field="vision")
     assert caught.value.field == "vision"
     assert caught.value.message == (
-        f"vision is {text!r}; expected fp32, fp16, int8 or int4, the last two also with block size and accuracy "
+        f"vision is {text!r}; expected fp32, fp16, int8, int4 or int2, the last three also with block size and accuracy "
         "level, as in int4/64@1, or @load for widening when the graph is loaded."
     )
 
@@ -41,7 +41,7 @@ def test_anything_else_is_refused_with_the_name_of_the_setting(text: str) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("int3", "bits is 3; the CPU kernels know 4, 8. Choose one of these."),
+        ("int3", "bits is 3; the CPU kernels know 2, 4, 8. Choose one of these."),
         ("int4/48", "block is 48; the CPU kernels know 16, 32, 64, 128, 256. Choose one of these."),
         ("int4/32@2", "accuracy_level is 2; the CPU kernels know 0, 1, 4. Choose one of these."),
     ],

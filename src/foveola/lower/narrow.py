@@ -75,15 +75,24 @@ def _integers(graph: ir.Graph, name: str, stored: Tensor, form: Format) -> tuple
     """Packed integers [blocks, block * bits / 8, N] as fp32 [blocks, block, N]."""
     constant = _constant(graph, name, stored)
     nodes: list[ir.Node] = []
-    if form.bits == 4:
-        mask, four = (_constant(graph, f"{name}.{n}", torch.tensor(n, dtype=torch.uint8)) for n in (15, 4))
-        after_half_block = _constant(graph, f"{name}.axis", torch.tensor([2]))
-        low = ir.node("BitwiseAnd", [constant, mask])
-        high = ir.node("BitShift", [constant, four], {"direction": "RIGHT"})
-        pairs = [ir.node("Unsqueeze", [half.outputs[0], after_half_block]) for half in (low, high)]
-        joined = ir.node("Concat", [pair.outputs[0] for pair in pairs], {"axis": 2})
+    if form.bits < 8:
+        mask = _constant(graph, f"{name}.mask", torch.tensor(2**form.bits - 1, dtype=torch.uint8))
+        after_bytes = _constant(graph, f"{name}.axis", torch.tensor([2]))
+        parts = []
+        for place in range(0, 8, form.bits):  # the last needs no mask, the first no shift
+            part = constant
+            if place:
+                by = _constant(graph, f"{name}.{place}", torch.tensor(place, dtype=torch.uint8))
+                nodes.append(ir.node("BitShift", [part, by], {"direction": "RIGHT"}))
+                part = nodes[-1].outputs[0]
+            if place + form.bits < 8:
+                nodes.append(ir.node("BitwiseAnd", [part, mask]))
+                part = nodes[-1].outputs[0]
+            nodes.append(ir.node("Unsqueeze", [part, after_bytes]))
+            parts.append(nodes[-1].outputs[0])
+        joined = ir.node("Concat", parts, {"axis": 2})
         shape = _constant(graph, f"{name}.shape", torch.tensor([stored.shape[0], form.block, stored.shape[2]]))
-        nodes = [low, high, *pairs, joined, ir.node("Reshape", [joined.outputs[0], shape])]
+        nodes += [joined, ir.node("Reshape", [joined.outputs[0], shape])]
         constant = nodes[-1].outputs[0]
     nodes.append(ir.node("Cast", [constant], {"to": int(ir.DataType.FLOAT)}))
     return nodes[-1].outputs[0], nodes

@@ -58,6 +58,8 @@ class QEmbedding(nn.Module):
     def __init__(self, packed: Packed) -> None:
         super().__init__()
         self.hidden, self.format = packed.inner, packed.format
+        if self.format.bits == 2:
+            raise Invalid("an embedding cannot be stored in 2 bits; choose int4 or int8 for it.", field="embedding")
         if self.hidden % self.format.block:
             raise Invalid(
                 f"an embedding {self.hidden} wide cannot be stored in blocks of {self.format.block}; "

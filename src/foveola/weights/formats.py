@@ -11,7 +11,7 @@ from typing import Literal
 
 from foveola.exchange import Invalid
 
-BITS = (4, 8)
+BITS = (2, 4, 8)
 BLOCKS = (16, 32, 64, 128, 256)
 ACCURACY_LEVELS = (0, 1, 4)
 
@@ -61,7 +61,7 @@ def parse_storage(text: str, *, block: int = 32, accuracy_level: int = 4, field:
     match = _INTEGER.fullmatch(text)
     if match is None:
         raise Invalid(
-            f"{field} is {text!r}; expected fp32, fp16, int8 or int4, the last two also with block size and accuracy "
+            f"{field} is {text!r}; expected fp32, fp16, int8, int4 or int2, the last three also with block size and accuracy "
             "level, as in int4/64@1, or @load for widening when the graph is loaded.",
             field=field,
         )

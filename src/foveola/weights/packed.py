@@ -86,13 +86,17 @@ def concatenated(parts: list[Packed]) -> Packed:
 
 
 def _pack(q: Tensor, bits: int) -> Tensor:
-    if bits == 8:
-        return q
-    q = nn.functional.pad(q, (0, q.shape[-1] % 2))
-    return q[..., 0::2] | (q[..., 1::2] << 4)
+    """Numbers of ``bits`` bits side by side in bytes along the last axis, the first in the lowest bits."""
+    each = 8 // bits
+    q = nn.functional.pad(q, (0, -q.shape[-1] % each))
+    packed = q[..., 0::each]
+    for place in range(1, each):
+        packed = packed | (q[..., place::each] << (bits * place))
+    return packed
 
 
 def _unpack(packed: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return packed
-    return torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2)
+    top = 2**bits - 1
+    return torch.stack([packed >> place & top for place in range(0, 8, bits)], dim=-1).flatten(-2)
