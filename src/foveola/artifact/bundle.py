@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from foveola.artifact.atomic import staged_directory
 from foveola.artifact.digest import FileDigest
@@ -16,10 +16,18 @@ from foveola.artifact.seal import check_name, check_seal, read_json, read_seal, 
 from foveola.exchange import Damaged
 
 FORMAT = "foveola.bundle/1"
+SEALED_FORMAT = "foveola.sealed/1"
 SEAL_FILE = "manifest.json"
 MODEL_FILE = "model.json"
 TOKENIZER_FILE = "tokenizer.json"
 _SECTIONS = ("vision", "text", "tokens", "graphs")
+
+
+class Vault(Protocol):
+    """Where the files of a sealed bundle are decrypted."""
+
+    def read(self, name: str) -> bytes:
+        """The plain bytes of a file. Raises ``Damaged``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,7 @@ class Bundle:
     """An opened bundle. ``model`` is its model.json: what the edge needs to know about the model, as plain data.
 
     ``path`` is absolute with links resolved, so that a link which moves to another version later does not mix two.
+    ``vault`` is there where the files lie encrypted: then ``read`` gets them and ``file`` does not.
     """
 
     path: Path
@@ -36,6 +45,7 @@ class Bundle:
     files: Mapping[str, FileDigest]
     lineage: tuple[Finding, ...]
     model: Mapping[str, Any]
+    vault: Vault | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Bundle:
@@ -50,21 +60,32 @@ class Bundle:
         root = root.resolve()
         if not (root / SEAL_FILE).exists():
             raise Damaged(f"{SEAL_FILE} is missing; {root.name} is not a bundle, or was never finished.")
+        if read_json(root, SEAL_FILE).get("format") == SEALED_FORMAT:
+            from foveola.artifact.sealed import open_sealed  # which knows this module
+
+            return open_sealed(root)
         seal = read_seal(root, SEAL_FILE, format=FORMAT)
         check_seal(root, SEAL_FILE, seal, digests=verify)
         model = read_json(root, MODEL_FILE)
-        _check_model(model, seal.files)
+        check_model(model, seal.files)
         return cls(root, seal.name, seal.created, seal.model_hash, seal.files, seal.lineage, model)
 
     def file(self, name: str) -> Path:
-        """Absolute path of the file ``name``. Raises Damaged when the bundle has none of that name."""
+        """Absolute path of the file ``name``. Raises Damaged when the bundle has none of that name, or is sealed."""
+        if self.vault is not None:
+            raise Damaged(f"{name} lies encrypted in the bundle {self.name}; what needs its path cannot use it.")
+        return self._path(name)
+
+    def _path(self, name: str) -> Path:
         if name not in self.files:
             raise Damaged(f"{name} is not part of the bundle {self.name}; it holds {', '.join(sorted(self.files))}.")
         return self.path / name
 
     def read(self, name: str) -> bytes:
         """The bytes of the file ``name``, checked against the seal as they are read. Raises Damaged."""
-        path = self.file(name)
+        path = self._path(name)
+        if self.vault is not None:
+            return self.vault.read(name)
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -106,7 +127,7 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
 
 
-def _check_model(model: Mapping[str, Any], files: Mapping[str, FileDigest]) -> None:
+def check_model(model: Mapping[str, Any], files: Mapping[str, FileDigest]) -> None:
     """The parts of model.json that every bundle has; what a room needs beyond that it checks where it reads it."""
     for key in ("family", "geometry"):
         if not isinstance(model.get(key), str):

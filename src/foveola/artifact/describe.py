@@ -33,6 +33,9 @@ def describe(path: Path | str) -> dict[str, Any]:
 
 
 def _describe_bundle(bundle: Bundle) -> dict[str, Any]:
+    if bundle.vault is not None:
+        for name in bundle.files:
+            bundle.vault.read(name)  # a sealed file proves itself when it is decrypted
     return {
         "kind": "bundle",
         "name": bundle.name,

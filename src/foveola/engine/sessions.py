@@ -77,9 +77,14 @@ def open_session(
     values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (weights or {}).items()}
     for name, value in values.items():
         settings.add_initializer(name, value)
-    path = str(bundle.file(file))
+    # A sealed bundle is decrypted into memory and never onto the disk.
+    sealed = bundle.vault is not None
+    source = bundle.read(file) if sealed else str(bundle.file(file))
+    if sealed and (beside := f"{file}.data") in bundle.files:
+        data = bundle.read(beside)
+        settings.add_external_initializers_from_files_in_memory([beside], [data], [len(data)])
     try:
-        session = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
     except Exception as error:
         # The seal was right, so the file is as it was compiled; what ONNX Runtime says of it names paths.
         raise Damaged(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from foveola.exchange import Damaged, Refusal
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-T = TypeVar("T")
 _DOOR = "Signatures need the package cryptography, which is not installed: pip install 'foveola[guard]'."
 
 
@@ -29,7 +28,8 @@ def public_key(path: Path) -> Ed25519PublicKey:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     except ModuleNotFoundError:
         raise NoDoor(_DOOR) from None
-    return _key(path, load_pem_public_key, Ed25519PublicKey, "public")
+    key: Ed25519PublicKey = _key(path, load_pem_public_key, Ed25519PublicKey, "public")
+    return key
 
 
 def private_key(path: Path) -> Ed25519PrivateKey:
@@ -39,10 +39,11 @@ def private_key(path: Path) -> Ed25519PrivateKey:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
     except ModuleNotFoundError:
         raise NoDoor(_DOOR) from None
-    return _key(path, lambda data: load_pem_private_key(data, None), Ed25519PrivateKey, "private")
+    key: Ed25519PrivateKey = _key(path, lambda data: load_pem_private_key(data, None), Ed25519PrivateKey, "private")
+    return key
 
 
-def _key(path: Path, load: Callable[[bytes], object], kind: type[T], word: str) -> T:
+def _key(path: Path, load: Callable[[bytes], object], kind: Any, word: str) -> Any:
     try:
         key = load(path.read_bytes())
     except OSError as error:
