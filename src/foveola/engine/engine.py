@@ -14,22 +14,25 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from foveola.artifact import Bundle
 from foveola.engine.features import Select, keep_all
 from foveola.engine.limits import check_request
 from foveola.engine.mailbox import Mailbox
 from foveola.engine.options import EngineOptions
+from foveola.engine.patch import Patched, Patches
 from foveola.engine.prepare import Preparation
 from foveola.engine.prepared import Counts, Preparing
 from foveola.engine.queue import RequestQueue
 from foveola.engine.runner import OrtRunner, Runner
 from foveola.engine.scheduler import FAILED, Scheduler
 from foveola.engine.sequence import Sequence, Timeline, Vocabulary
+from foveola.engine.speculation import NO_GUESSES, RunCosts
 from foveola.exchange import Piece, Request, Unavailable
 
 log = logging.getLogger(__name__)
@@ -87,6 +90,7 @@ class Engine:
         options: EngineOptions,
         *,
         select: Select = keep_all,
+        costs: RunCosts = NO_GUESSES,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Put an engine together from its parts; ``Engine.open`` is the usual way."""
@@ -95,10 +99,13 @@ class Engine:
         self._vocabulary = vocabulary
         self._max_length = runner.max_length
         self._clock = clock
+        self._costs = costs if options.guess else NO_GUESSES
         self._queue = RequestQueue(options.queue_limit, runner.slots, patience_s=options.patience_s, clock=clock)
         self._scheduler = Scheduler(runner, self._queue, options, select=select, clock=clock)
         self._pool = ThreadPoolExecutor(options.prepare_threads, thread_name_prefix="foveola-prepare")
         self._thread = threading.Thread(target=self._scheduler.run, name="foveola-engine", daemon=True)
+        self._model_hash = runner.version.model_hash
+        self._patches: Patches | None = None
 
     @classmethod
     def open(cls, bundle: Bundle | Path, options: EngineOptions | None = None, *, select: Select = keep_all) -> Engine:
@@ -109,7 +116,10 @@ class Engine:
             loading = pool.submit(OrtRunner, bundle, options)
             preparation = Preparation.open(bundle)
             runner = loading.result()
-        engine = cls(runner, preparation, preparation.vocabulary, options, select=select)
+        costs = RunCosts.of(bundle.model.get("plan", {}))
+        engine = cls(runner, preparation, preparation.vocabulary, options, select=select, costs=costs)
+        engine._patches = Patches(bundle, options, runner, engine.switch)
+        engine._scheduler.on_return = engine._patches.gave_up
         engine.start()
         return engine
 
@@ -130,6 +140,33 @@ class Engine:
         if self._thread.ident is not None:
             self._thread.join(drain_s)  # one step at most, unless it hangs in native code: then it stays a daemon
         return drained and not self._scheduler.dead
+
+    @property
+    def model_hash(self) -> str:
+        """Of the weights that the next request gets; a patch changes it."""
+        return self._model_hash if self._patches is None else self._patches.model_hash
+
+    def replace_submodule(self, module_path: str, new_state_dict: Mapping[str, Any], strict: bool = True) -> Patched:
+        """Serve from now on with other weights in a part of the model; see ``patch.Patches.replace``. Blocks."""
+        return self._patchable.replace(module_path, new_state_dict, strict=strict)
+
+    def rollback(self) -> Patched:
+        """Serve with the weights before the last patch again. Raises ``Invalid`` where there was none. Blocks."""
+        return self._patchable.rollback()
+
+    def switch(self, runner: Runner) -> None:
+        """Newcomers run on ``runner`` from the next step on; returns when they do. Who has begun ends as it began."""
+        if not self._thread.is_alive():
+            raise self._queue.refusal()
+        self._scheduler.switch(runner).result()
+
+    @property
+    def _patchable(self) -> Patches:
+        if self._patches is None:
+            raise Unavailable(
+                "This engine was put together from parts and has no bundle whose weights it could replace."
+            )
+        return self._patches
 
     def health(self) -> Health:
         """A snapshot; cheap, from any thread."""
@@ -236,6 +273,8 @@ class Engine:
         if self._queue.ended:
             raise self._queue.refusal()
         prepared = self._prepare(ticket.request)
-        sequence = Sequence(ticket.request, prepared, ticket.mailbox, timeline, self._vocabulary, self._max_length)
+        sequence = Sequence(
+            ticket.request, prepared, ticket.mailbox, timeline, self._vocabulary, self._max_length, self._costs
+        )
         timeline.submitted = self._clock()
         return sequence

@@ -71,6 +71,7 @@ class Lane:
         self._clock = clock
         self._slots: Slots[Sequence] = Slots(runner.slots)
         self._filling: list[Sequence] = []
+        self.proven = False  # whether anybody has got a token here
 
     @property
     def sequences(self) -> tuple[Sequence, ...]:

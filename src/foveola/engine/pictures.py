@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import pairwise
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def one_by_one(packed: Packed | None) -> tuple[EncoderInput, ...]:
         return (EncoderInput(_name(packed), packed),)
     bounds = np.searchsorted(packed.segment_ids, np.arange(last + 2))
     inputs = []
-    for picture, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for picture, (start, end) in enumerate(pairwise(bounds)):
         part = replace(
             packed,
             pixel_values=packed.pixel_values[start:end],

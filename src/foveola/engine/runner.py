@@ -172,11 +172,12 @@ class OrtRunner:
         io.bind_cpu_input("seqlens_k", np.array([total - 1], np.int32))
         io.bind_cpu_input("total_sequence_length", np.array(total, np.int32))
         io.bind_cpu_input("logit_index", wanted)
-        logits = np.empty((1, len(wanted), self._vocab), np.float32)
+        logits: Floats = np.empty((1, len(wanted), self._vocab), np.float32)
         io.bind_ortvalue_output("logits", _value(logits))
         io.bind_ortvalue_output("evidence", _value(evidence))
         self._decoder.run_with_iobinding(io, self._run_options(size))
-        return logits[0]
+        rows: Floats = logits[0]
+        return rows
 
     def _run_options(self, rows: int) -> Any:
         return self._giving_back if rows > LARGE_ROWS else None

@@ -44,6 +44,8 @@ class Scheduler:
         self._clock = clock
         self.caches = Caches(options)
         self._lanes = [self._lane(runner)]
+        self._before: Runner | None = None
+        self.on_return: Callable[[Runner], None] = lambda runner: None
         self._switching = threading.Lock()
         self._next_runner: tuple[Runner, Future[None]] | None = None
         self._failures_left = options.failures_until_dead
@@ -84,7 +86,11 @@ class Scheduler:
         return not self._queue.ended
 
     def switch(self, runner: Runner) -> Future[None]:
-        """From the next step on newcomers run on ``runner``; the future is done when they do. From any thread."""
+        """From the next step on newcomers run on ``runner``; the future is done when they do. From any thread.
+
+        Where the first who run on it fail, before anybody got a token, newcomers get the weights before again, and
+        ``on_return`` is told.
+        """
         done: Future[None] = Future()
         with self._switching:
             if self._next_runner is not None:
@@ -113,6 +119,7 @@ class Scheduler:
             waiting, self._next_runner = self._next_runner, None
         if waiting is not None:
             runner, done = waiting
+            self._before = self._lanes[-1].runner
             self._lanes.append(self._lane(runner))
             done.set_result(None)
         self._lanes = [lane for lane in self._lanes[:-1] if lane.sequences] + self._lanes[-1:]
@@ -146,6 +153,7 @@ class Scheduler:
             except Exception as error:  # noqa: BLE001 - told to the reader and to the log
                 self._drop(lane, sequence, error)
                 continue
+            lane.proven = True
             if sequence.finished:
                 self._release(lane, sequence, now - sequence.timeline.submitted)
             if piece is not None:
@@ -170,6 +178,18 @@ class Scheduler:
         else:
             log.error("a request failed in the engine", exc_info=error)
             sequence.mailbox.fail(Unavailable(FAILED))
+        if isinstance(error, Unavailable) or not isinstance(error, Refusal):
+            self._return_from(lane)
+
+    def _return_from(self, lane: Lane) -> None:
+        """New weights with which nothing has worked yet are given up."""
+        if lane.proven or self._before is None or lane is not self._lanes[-1]:
+            return
+        log.error("the patched weights fail; newcomers get those before again")
+        self._lanes.append(self._lane(self._before))
+        self._before = None
+        self._failures_left = self._options.failures_until_dead
+        self.on_return(lane.runner)
 
     def _switched(self, refusal: Refusal) -> None:
         with self._switching:

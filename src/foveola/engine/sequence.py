@@ -12,7 +12,7 @@ from foveola.engine.mailbox import Mailbox, merged
 from foveola.engine.pictures import one_by_one
 from foveola.engine.prepared import Prepared
 from foveola.engine.sampler import Logits, Sampler
-from foveola.engine.speculation import PromptLookup, RunCosts
+from foveola.engine.speculation import NO_GUESSES, PromptLookup, RunCosts
 from foveola.engine.text import Detokeniser, StopStrings, TokenBytes
 from foveola.exchange import Evidence, FinishReason, Piece, Request, Stages, TokenLogprob, Usage
 
@@ -66,7 +66,7 @@ class Sequence:
         timeline: Timeline,
         vocabulary: Vocabulary,
         max_length: int,
-        costs: RunCosts = RunCosts(()),
+        costs: RunCosts = NO_GUESSES,
     ) -> None:
         """``costs`` say whether to guess tokens; without them nothing is guessed."""
         sampling = request.sampling

@@ -14,10 +14,14 @@ the number of guesses follows from how often they have been right in this answer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from foveola.exchange import Damaged
 
 LONGEST, SHORTEST = 4, 2
 """Tokens that must have stood before, in the same order."""
@@ -33,12 +37,24 @@ class RunCosts:
 
     seconds: tuple[float, ...]
 
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> RunCosts:
+        """What a bundle's plan has measured; nothing where it has not. Raises ``Damaged``."""
+        seconds = plan.get("run_seconds", [])
+        if not isinstance(seconds, list) or not all(isinstance(s, int | float) and 0 < s < math.inf for s in seconds):
+            raise Damaged("model.json: plan.run_seconds is a list of seconds; measure the plan anew.")
+        return cls(tuple(seconds))
+
     def guesses(self, trust: float) -> int:
         """How many guesses make the most tokens per second when each is right with probability ``trust``."""
         if not self.seconds:
             return 0
         tokens = np.cumsum(trust ** np.arange(len(self.seconds)))
         return int(np.argmax(tokens / np.asarray(self.seconds)))
+
+
+NO_GUESSES = RunCosts(())
+"""Nothing was measured, so nothing is guessed."""
 
 
 class PromptLookup:
