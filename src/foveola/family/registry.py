@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from foveola.exchange import Unsupported
 from foveola.family.base import Config, Family
+from foveola.family.idefics3 import IDEFICS3, SMOLVLM
+from foveola.family.llama import LLAMA, MISTRAL
+from foveola.family.llava import LLAVA, LLAVA_NEXT
+from foveola.family.qwen2_5_vl import QWEN2_5_VL
 from foveola.family.qwen2_vl import QWEN2_VL
+from foveola.family.qwen3_vl import QWEN3_VL, QWEN3_VL_MOE
 
-_FAMILIES: dict[str, Family] = {family.model_type: family for family in (QWEN2_VL,)}
+_FAMILIES: dict[str, Family] = {
+    family.model_type: family
+    for family in (
+        QWEN2_VL,
+        QWEN2_5_VL,
+        QWEN3_VL,
+        QWEN3_VL_MOE,
+        LLAVA,
+        LLAVA_NEXT,
+        IDEFICS3,
+        SMOLVLM,
+        LLAMA,
+        MISTRAL,
+    )
+}
 
 
 def supported() -> tuple[str, ...]:

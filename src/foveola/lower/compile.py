@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
-from tokenizers import Tokenizer
 from torch import nn
 
 from foveola.artifact import Bundle, Checkpoint, Finding, write_bundle
 from foveola.artifact.seal import check_name
-from foveola.exchange import Damaged, Invalid
+from foveola.exchange import Damaged, Invalid, Unsupported
 from foveola.family import Family, family_of
 from foveola.lower.export import export_decoder, export_embed, export_vision
 from foveola.lower.inspect import check_storage, count_operators
@@ -25,6 +24,7 @@ from foveola.lower.narrow import halve
 from foveola.lower.nbits import QEmbedding
 from foveola.lower.options import CompileOptions
 from foveola.lower.parity import Subject, check_parity
+from foveola.lower.prompts import prompt_tokens, template_variables
 from foveola.lower.session import save
 from foveola.lower.storage import Rule, Stored, apply, plan
 from foveola.weights.loading import load
@@ -65,8 +65,9 @@ def compile_checkpoint(
     card = model_section(checkpoint, family, options)
     model = load(checkpoint, family)
     tell("rounding the weights", 0.1)
-    stored = apply(model, plan(model, family, rules(family, options)))
-    graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], tell)
+    blocks = family.tower_shape(checkpoint.config).blocks if family.sees else None
+    stored = apply(model, plan(model, family, rules(family, options), blocks))
+    graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], options, tell)
     tell("comparing with the model", 0.6)
     subject = Subject(model, family, checkpoint.config, card["vision"], card["evidence_layer"], options)
     proven = check_parity(graphs, subject, stored)
@@ -93,8 +94,10 @@ def _valid_name(name: str) -> str:
 def rules(family: Family, options: CompileOptions) -> list[Rule]:
     """The storage rules that ``options`` stand for: one per part, then the overrides."""
     parts = family.parts
+    seeing = [Rule(f"{parts.vision}.*", options.vision)] if family.sees else []
     return [
-        Rule(f"{parts.vision}.*", options.vision),
+        *seeing,
+        *(Rule(path, options.vision) for path in parts.projector),
         Rule(f"{parts.decoder}.*", options.decoder),
         Rule(parts.head, options.head),
         Rule(parts.embedding, options.embedding),
@@ -109,7 +112,7 @@ def model_section(checkpoint: Checkpoint, family: Family, options: CompileOption
     if template is None:
         raise Damaged("chat_template.jinja is missing, and tokenizer_config.json has no chat_template either.")
     vision = family.vision_section(config, checkpoint.side_file("preprocessor") or {})
-    if options.image_px is not None:
+    if options.image_px is not None and "max_pixels" in vision:
         side = vision["patch_size"] * vision["merge_size"]
         vision["max_pixels"] = math.prod(side * math.ceil(length / side) for length in options.image_px)
         vision["min_pixels"] = min(vision["min_pixels"], vision["max_pixels"])
@@ -123,14 +126,29 @@ def model_section(checkpoint: Checkpoint, family: Family, options: CompileOption
         "geometry": family.geometry,
         "vision": vision,
         "text": text,
-        "tokens": _tokens(checkpoint, family),
+        "tokens": prompt_tokens(checkpoint, family),
+        "prompt": family.prompt_section(config) | {"variables": template_variables(checkpoint)},
         "evidence_layer": _evidence_layer(family, config, options),
         "dtype": "float32",
         "chat_template": template,
         "default_system": family.default_system,
-        "graphs": GRAPHS,
+        **_select_section(family, config, options),
+        "graphs": {role: file for role, file in GRAPHS.items() if family.sees or role != "vision"},
         "plan": {"threads": None},
     }
+
+
+def _select_section(family: Family, config: Any, options: CompileOptions) -> dict[str, Any]:
+    """``{"select": ...}`` where the vision graph is to have a place of selection. Raises ``Unsupported``."""
+    if options.select_after is None:
+        return {}
+    shape = family.tower_shape(config)
+    if shape.tile or shape.window or shape.deepstack:
+        raise Unsupported(
+            f"visual tokens cannot be selected in the vision tower of {family.model_type}, which has tiles, windows or "
+            "outputs of several layers; leave --select-after out."
+        )
+    return {"select": {"after": options.select_after, "tokens": options.visual_tokens}}
 
 
 def _evidence_layer(family: Family, config: Any, options: CompileOptions) -> int:
@@ -141,32 +159,25 @@ def _evidence_layer(family: Family, config: Any, options: CompileOptions) -> int
     return chosen
 
 
-def _tokens(checkpoint: Checkpoint, family: Family) -> dict[str, str | list[str] | None]:
-    """Special tokens as text: the edge looks their ids up in its own tokenizer.json."""
-    tokenizer = Tokenizer.from_file(str(checkpoint.file("tokenizer.json")))
-
-    def text(index: int) -> str:
-        token = tokenizer.id_to_token(index)
-        if token is None:
-            raise Damaged(f"tokenizer.json has no token {index}, which config.json names; they belong together.")
-        return str(token)
-
-    found: dict[str, str | list[str] | None] = {}
-    for role, ids in family.token_ids(checkpoint.config, checkpoint.side_file("generation") or {}).items():
-        found[role] = None if ids is None else [text(i) for i in ids] if isinstance(ids, list) else text(ids)
-    return found
-
-
 def _export(
-    model: nn.Module, checkpoint: Checkpoint, family: Family, stored: Stored, evidence_layer: int, tell: Progress
+    model: nn.Module,
+    checkpoint: Checkpoint,
+    family: Family,
+    stored: Stored,
+    evidence_layer: int,
+    options: CompileOptions,
+    tell: Progress,
 ) -> tuple[dict[str, ir.Model], Finding]:
     start = time.perf_counter()
     config, packed = checkpoint.config, stored.packed
     table = packed.get(family.parts.embedding)
     tell("exporting the vision tower", 0.15)
-    graphs = {"vision": export_vision(model, family, config, packed)}
+    graphs: dict[str, ir.Model] = {}
+    if family.sees:
+        graphs["vision"] = export_vision(model, family, config, packed, options.select_after)
     tell("exporting the embedding", 0.3)
-    graphs["embed"] = export_embed(model, family, None if table is None else QEmbedding(table))
+    deep = family.decoder_shape(config).deepstack
+    graphs["embed"] = export_embed(model, family, None if table is None else QEmbedding(table), deep)
     tell("exporting the decoder", 0.35)
     graphs["decoder"] = export_decoder(model, family, config, packed, evidence_layer)
     saved = sum(halve(graph) for graph in graphs.values())
@@ -174,7 +185,7 @@ def _export(
     counts = {f"{name}_nodes": sum(count_operators(graph).values()) for name, graph in graphs.items()}
     finding = Finding(
         step="lower.export",
-        changed=f"three graphs with dynamic shapes; {saved} bytes saved by constants that 16 bits hold exactly",
+        changed=f"{len(graphs)} graphs with dynamic shapes; {saved} bytes saved by constants that 16 bits hold exactly",
         after={**counts, "opset": graphs["decoder"].opset_imports[""], "evidence_layer": evidence_layer},
         seconds=time.perf_counter() - start,
     )

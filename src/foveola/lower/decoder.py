@@ -12,46 +12,45 @@ from foveola.family.base import DecoderShape
 from foveola.lower import operators
 from foveola.lower.activation import activation
 from foveola.lower.dense import PackedWeights, inputs_of, layer
+from foveola.lower.experts import Experts
+from foveola.lower.norms import RmsNorm
 from foveola.lower.rotary import Rotary
-
-
-class Norm(nn.Module):
-    """The weight and epsilon of one RMS normalisation of the model."""
-
-    weight: Tensor
-
-    def __init__(self, source: nn.Module) -> None:
-        super().__init__()
-        weight, epsilon = source.weight, source.variance_epsilon
-        assert isinstance(weight, Tensor) and isinstance(epsilon, float)
-        self.register_buffer("weight", weight.detach())
-        self.epsilon = epsilon
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, S, H] -> [B, S, H]."""
-        return operators.rms_norm(x, self.weight, self.epsilon)
-
-    def after_adding(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """``(norm(x + residual), x + residual)``."""
-        return operators.add_rms_norm(x, residual, self.weight, self.epsilon)
 
 
 class Block(nn.Module):
     """The layers of one decoder block."""
 
     def __init__(
-        self, model: nn.Module, path: str, names: DecoderNames, shape: DecoderShape, packed: PackedWeights
+        self,
+        model: nn.Module,
+        path: str,
+        names: DecoderNames,
+        shape: DecoderShape,
+        packed: PackedWeights,
+        index: int,
     ) -> None:
         super().__init__()
         at = f"{path}.".__add__
-        self.attention_norm = Norm(model.get_submodule(at(names.input_norm)))
-        self.qkv = layer(model, [at(names.query), at(names.key), at(names.value)], packed)
+        self.attention_norm = RmsNorm(model.get_submodule(at(names.input_norm)))
+        self.qkv = layer(model, [at(name) for name in names.attention_inputs], packed)
+        self.query_norm, self.key_norm = (
+            RmsNorm(model.get_submodule(at(name))) if name else None for name in (names.query_norm, names.key_norm)
+        )
         self.output = layer(model, [at(names.output)], packed)
-        self.mlp_norm = Norm(model.get_submodule(at(names.mlp_norm)))
-        self.gate = layer(model, [at(names.gate)], packed)
-        self.up = layer(model, [at(names.up)], packed)
-        self.down = layer(model, [at(names.down)], packed)
+        self.mlp_norm = RmsNorm(model.get_submodule(at(names.mlp_norm)))
+        self.experts: Experts | None = None
+        self.gate: nn.Module | None = None
         self.activation = activation(shape.activation)
+        if shape.experts and index not in shape.dense_layers:
+            assert names.router and names.experts
+            self.experts = Experts(model, at(names.router), at(names.experts), shape)
+        elif names.gate_up:
+            self.gate_up = layer(model, [at(names.gate_up)], packed)
+            self.down = layer(model, [at(names.down)], packed)
+        else:
+            self.gate = layer(model, [at(names.gate)], packed)
+            self.up = layer(model, [at(names.up)], packed)
+            self.down = layer(model, [at(names.down)], packed)
         # Its own, not the model's: blocks may be pruned apart.
         self.heads = inputs_of(model, at(names.output)) // shape.head_dim
         self.kv_heads = self.heads * shape.kv_heads // shape.heads
@@ -59,8 +58,24 @@ class Block(nn.Module):
 
     def mlp(self, x: Tensor) -> Tensor:
         """[B, S, H] -> [B, S, H]."""
-        down: Tensor = self.down(self.activation(self.gate(x)) * self.up(x))
+        if self.experts is not None:
+            return self.experts.forward(x)
+        gate, up = (self.gate(x), self.up(x)) if self.gate is not None else self.gate_up(x).chunk(2, dim=-1)
+        down: Tensor = self.down(self.activation(gate) * up)
         return down
+
+    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, S, H] -> query, key and value, [B, S, heads * D] each; the first two normalised head by head."""
+        q, k, v = self.qkv(x).split(self.widths, dim=-1)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = _each_head(self.query_norm, q), _each_head(self.key_norm, k)
+        return q, k, v
+
+
+def _each_head(norm: RmsNorm, x: Tensor) -> Tensor:
+    """[B, S, heads * D], normalised over every D."""
+    each: Tensor = norm(x.reshape(*x.shape[:-1], -1, norm.weight.shape[0]))
+    return each.reshape(x.shape)
 
 
 class DecoderGraph(nn.Module):
@@ -85,9 +100,10 @@ class DecoderGraph(nn.Module):
         root = model.get_submodule(decoder)
         self.rotary = Rotary(root.get_submodule(names.rotary), shape.rotary_axes)
         self.blocks = nn.ModuleList(
-            Block(model, f"{decoder}.{names.layers}.{index}", names, shape, packed) for index in range(shape.layers)
+            Block(model, f"{decoder}.{names.layers}.{index}", names, shape, packed, index)
+            for index in range(shape.layers)
         )
-        self.norm = Norm(root.get_submodule(names.norm))
+        self.norm = RmsNorm(root.get_submodule(names.norm))
         self.head = layer(model, [head], packed)
         self.scale = shape.head_dim**-0.5
 
@@ -104,11 +120,12 @@ class DecoderGraph(nn.Module):
         cos, sin = self.rotary(position_ids)
         present: list[Tensor] = []
         evidence = torch.empty(0)
-        residual = inputs_embeds
+        # Features of deepstack stand behind the embedding, zeros where a token has none.
+        residual, *deep = torch.split(inputs_embeds, self.shape.hidden, dim=-1)
         blocks = [block for block in self.blocks if isinstance(block, Block)]
         x = blocks[0].attention_norm(residual)
         for index, block in enumerate(blocks):
-            q, k, v = block.qkv(x).split(block.widths, dim=-1)
+            q, k, v = block.heads_of(x)
             q = operators.rotary(q, cos, sin, block.heads)
             k = operators.rotary(k, cos, sin, block.kv_heads)
             attended, keys, values = operators.grouped_attention(
@@ -131,7 +148,10 @@ class DecoderGraph(nn.Module):
                 attended = attended.index_select(1, logit_index)
                 residual = residual.index_select(1, logit_index)
             x, residual = block.mlp_norm.after_adding(block.output(attended), residual)
-            x, residual = following.after_adding(block.mlp(x), residual)
+            result = block.mlp(x)
+            if index < len(deep):
+                result = result + (deep[index].index_select(1, logit_index) if following is self.norm else deep[index])
+            x, residual = following.after_adding(result, residual)
         return (self.head(x), evidence, *present)
 
     def _evidence(self, q_BSE: Tensor, keys_BGTD: Tensor, seqlens_k_B: Tensor, total: Tensor) -> Tensor:

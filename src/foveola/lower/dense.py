@@ -40,6 +40,8 @@ def fold_patch_kernel(convolution: nn.Module) -> Tensor:
     A still picture is shown to the model as equal frames, so that the kernels over time add up. Columns are in the
     order of the patches: channel, row, column.
     """
+    if isinstance(convolution, nn.Conv2d):
+        return convolution.weight.detach().flatten(1)
     assert isinstance(convolution, nn.Conv3d)
     return convolution.weight.detach().sum(dim=2).flatten(1)
 
@@ -78,7 +80,7 @@ class Parallel(nn.Module):
 
 
 def _matrix(source: nn.Module) -> Tensor:
-    if isinstance(source, nn.Conv3d):
+    if isinstance(source, (nn.Conv2d, nn.Conv3d)):
         return fold_patch_kernel(source)
     weight = source.weight
     assert isinstance(weight, Tensor)

@@ -6,27 +6,24 @@ that a caller may choose is dynamic: batch, chunk, slot length, patches.
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-
 import onnx_ir as ir
 import torch
 from torch import nn
 from torch.export import Dim
 
+from foveola.exchange import Invalid
 from foveola.family import Family
 from foveola.family.base import Config
-from foveola.lower import operators
 from foveola.lower.decoder import Block, DecoderGraph
-from foveola.lower.dense import Dense, PackedWeights, fold_patch_kernel
-from foveola.lower.narrow import expand_at_load
+from foveola.lower.dense import PackedWeights, fold_patch_kernel
+from foveola.lower.export_tower import export_tower, is_plain
 from foveola.lower.nbits import QEmbedding
-from foveola.lower.tidy import tidy
 from foveola.lower.tower import TowerGraph
+from foveola.lower.tracing import traced
 
 VISION = ("pixel_values", "position_ids", "segment_ids")
+SELECTED = ("kept", "counts")
+"""What the vision graph gives besides features where it has a place of selection; it takes ``keep`` then."""
 EMBED = ("input_ids",)
 DECODER = ("inputs_embeds", "position_ids", "seqlens_k", "total_sequence_length", "logit_index")
 
@@ -36,32 +33,69 @@ def cache_names(layers: int, when: str) -> list[str]:
     return [f"{when}.{index}.{part}" for index in range(layers) for part in ("key", "value")]
 
 
-def export_vision(model: nn.Module, family: Family, config: Config, packed: PackedWeights) -> ir.Model:
-    """pixel_values f32 [N, C*P*P], position_ids i64 [N, 2], segment_ids i64 [N] -> features f32 [M, H]."""
-    graph = TowerGraph(model, family.parts.vision, family.tower, family.tower_shape(config), packed)
+def export_vision(
+    model: nn.Module, family: Family, config: Config, packed: PackedWeights, select_after: int | None = None
+) -> ir.Model:
+    """pixel_values f32 [N, C*P*P], position_ids i64 [N, 2], segment_ids i64 [N] -> features f32 [M, H].
+
+    With ``select_after`` also keep i64 [N], how many visual tokens the picture of each patch keeps, and -> kept i64
+    [M], which they are, counts f32 [M], how many each stands for.
+    """
+    shape = family.tower_shape(config)
+    if not is_plain(shape):
+        return export_tower(model, family, config, packed)
+    graph = TowerGraph(model, family.parts.vision, family.tower, shape, packed, select_after)
+    if select_after is not None and not 0 <= select_after <= len(graph.blocks):
+        raise Invalid(
+            f"select_after is {select_after}; the vision tower has {len(graph.blocks)} blocks, "
+            f"expected 0 to {len(graph.blocks)}.",
+            field="select_after",
+        )
     width = fold_patch_kernel(model.get_submodule(f"{family.parts.vision}.{family.tower.patch}")).shape[1]
-    merged = family.tower_shape(config).merge_size ** 2  # patches that become one feature
-    example = (
-        torch.zeros(4 * merged, width),
-        torch.zeros(4 * merged, 2, dtype=torch.long),
-        torch.zeros(4 * merged, dtype=torch.long),
-    )
+    merged = shape.merge_size**2  # patches that become one feature
+    count = 4 * merged
+    example = (torch.zeros(count, width), torch.zeros(count, 2, dtype=torch.long), torch.zeros(count, dtype=torch.long))
     patches = merged * Dim("features")
-    return _traced(
+    dynamic = ({0: patches},) * len(VISION)
+    sizes: dict[str, list[int | str | None]] = {
+        "pixel_values": ["patches", width],
+        "position_ids": ["patches", 2],
+        "segment_ids": ["patches"],
+    }
+    if select_after is None:
+        results: dict[str, list[int | str | None]] = {"features": ["features", None]}
+        return traced(graph, example, dynamic, inputs=VISION, outputs=("features",), dimensions=sizes, results=results)
+    return traced(
         graph,
-        example,
-        ({0: patches}, {0: patches}, {0: patches}),
-        inputs=VISION,
-        outputs=("features",),
-        dimensions={"pixel_values": ["patches", width], "position_ids": ["patches", 2], "segment_ids": ["patches"]},
-        results={"features": ["features", None]},
+        (*example, torch.full((count,), 2)),
+        (*dynamic, {0: patches}),
+        inputs=(*VISION, "keep"),
+        outputs=("features", *SELECTED),
+        dimensions={**sizes, "keep": ["patches"]},
+        results={"features": ["kept", None], "kept": ["kept"], "counts": ["kept"]},
     )
 
 
-def export_embed(model: nn.Module, family: Family, table: QEmbedding | None) -> ir.Model:
-    """input_ids i64 [B, S] -> inputs_embeds f32 [B, S, H]."""
+class Widened(nn.Module):
+    """An embedding with zeros behind it, where features of DeepStack would stand."""
+
+    def __init__(self, table: nn.Module, deep: int) -> None:
+        super().__init__()
+        self.table = table
+        self.deep = deep
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """[B, S] -> [B, S, (1 + deep) * H]."""
+        rows: torch.Tensor = self.table(input_ids)
+        return nn.functional.pad(rows, (0, self.deep * rows.shape[-1]))
+
+
+def export_embed(model: nn.Module, family: Family, table: QEmbedding | None, deep: int = 0) -> ir.Model:
+    """input_ids i64 [B, S] -> inputs_embeds f32 [B, S, (1 + deep) * H]."""
     graph = table if table is not None else model.get_submodule(family.parts.embedding)
-    return _traced(
+    if deep:
+        graph = Widened(graph, deep)
+    return traced(
         graph,
         (torch.zeros(2, 3, dtype=torch.long),),
         ({0: Dim("batch"), 1: Dim("chunk")},),
@@ -80,11 +114,9 @@ def export_decoder(
     graph = DecoderGraph(model, family.parts.decoder, family.parts.head, family.decoder, shape, packed, evidence_layer)
     batch, chunk, slot, wanted = Dim("batch"), Dim("chunk"), Dim("slot"), Dim("wanted")
     held = [block.kv_heads for block in graph.blocks if isinstance(block, Block)]  # key/value heads of every layer
-    axes = 1 + max(shape.rotary_axes) if shape.rotary_axes else 0
-    positions = torch.zeros(*([axes] if axes else []), 2, 3, dtype=torch.long)
     example = (
-        torch.zeros(2, 3, shape.hidden),
-        positions,
+        torch.zeros(2, 3, shape.embedding),
+        torch.zeros(shape.axes, 2, 3, dtype=torch.long),
         torch.full((2,), 6, dtype=torch.int32),
         torch.tensor(7, dtype=torch.int32),
         torch.zeros(2, dtype=torch.long),
@@ -92,7 +124,7 @@ def export_decoder(
     )
     dynamic: tuple[object, ...] = (
         {0: batch, 1: chunk},
-        {1: batch, 2: chunk} if axes else {0: batch, 1: chunk},
+        {1: batch, 2: chunk},
         {0: batch},
         {},
         {0: wanted},
@@ -103,15 +135,15 @@ def export_decoder(
     def caches_of(names: list[str], length: str) -> dict[str, list[int | str | None]]:
         return {name: ["batch", held[index // 2], length, shape.head_dim] for index, name in enumerate(names)}
 
-    return _traced(
+    return traced(
         graph,
         example,
         dynamic,
         inputs=(*DECODER, *past),
         outputs=("logits", "evidence", *present),
         dimensions={
-            "inputs_embeds": ["batch", "chunk", shape.hidden],
-            "position_ids": [*([axes] if axes else []), "batch", "chunk"],
+            "inputs_embeds": ["batch", "chunk", shape.embedding],
+            "position_ids": [shape.axes, "batch", "chunk"],
             "seqlens_k": ["batch"],
             "total_sequence_length": [],
             "logit_index": ["wanted"],
@@ -124,47 +156,3 @@ def export_decoder(
             **caches_of(present, "slot_or_total"),
         },
     )
-
-
-def _traced(
-    graph: nn.Module,
-    example: tuple[object, ...],
-    dynamic: tuple[object, ...],
-    *,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    dimensions: dict[str, list[int | str | None]],
-    results: dict[str, list[int | str | None]],
-) -> ir.Model:
-    with _quiet(), torch.no_grad():
-        program = torch.onnx.export(
-            graph.eval(),
-            example,
-            dynamo=True,
-            dynamic_shapes=dynamic,
-            input_names=list(inputs),
-            output_names=list(outputs),
-            opset_version=operators.OPSET,
-            optimize=True,
-            verbose=False,
-        )
-    assert program is not None
-    model = tidy(program.model, dimensions | results)
-    modules = graph.named_modules()
-    expanded = {f"{path}.weight": m.packed for path, m in modules if isinstance(m, Dense) and m.packed is not None}
-    expand_at_load(model, expanded)
-    return model
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The exporter's notes about missing kernels of other packages are noise; errors still come through."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(before)

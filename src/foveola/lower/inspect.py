@@ -46,7 +46,7 @@ def check_storage(graphs: Mapping[str, ir.Model], family: Family, stored: Stored
         weights = packed.outer * packed.inner
         if path == parts.embedding:
             wanted["embed"][f"int{packed.format.bits}/{packed.format.block}"] += weights
-        elif path.startswith(f"{parts.vision}."):
+        elif path in parts.projector or (family.sees and path.startswith(f"{parts.vision}.")):
             wanted["vision"][str(packed.format)] += weights
         else:
             wanted["decoder"][str(packed.format)] += weights

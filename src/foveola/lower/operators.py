@@ -90,14 +90,40 @@ def grouped_attention(
     return output, keys, values
 
 
-def attention(q_BSE: Tensor, k_BSE: Tensor, v_BSE: Tensor, bias_11SS: Tensor, *, heads: int, scale: float) -> Tensor:
-    """Attention of all positions to all, plus ``bias`` before the softmax."""
+def attention(
+    q_BSE: Tensor, k_BSE: Tensor, v_BSE: Tensor, bias_11SS: Tensor | None, *, heads: int, scale: float
+) -> Tensor:
+    """Attention of all positions to all, plus ``bias`` before the softmax, if any."""
     return torch.onnx.ops.symbolic(
         f"{CONTRIB}::MultiHeadAttention",
-        [q_BSE, k_BSE, v_BSE, None, None, bias_11SS],
+        [q_BSE, k_BSE, v_BSE, *([] if bias_11SS is None else [None, None, bias_11SS])],
         attrs={"num_heads": heads, "scale": scale},
         dtype=q_BSE.dtype,
         shape=q_BSE.shape,
+        version=1,
+    )
+
+
+def mixture_of_experts(
+    x_NH: Tensor, router_NE: Tensor, gate_up_EFH: Tensor, down_EHI: Tensor, *, chosen: int
+) -> Tensor:
+    """Each row through the ``chosen`` experts that its router values are highest for, weighted by their softmax.
+
+    The weights of the chosen ones are made to sum to 1. Rows of ``gate_up`` alternate: gate, up, gate, up, …
+    """
+    return torch.onnx.ops.symbolic(
+        f"{CONTRIB}::MoE",
+        [x_NH, router_NE, gate_up_EFH, None, down_EHI, None],
+        attrs={
+            "k": chosen,
+            "activation_type": "swiglu",
+            "swiglu_fusion": 1,
+            "normalize_routing_weights": 1,
+            "activation_alpha": 1.0,
+            "activation_beta": 0.0,
+        },
+        dtype=x_NH.dtype,
+        shape=x_NH.shape,
         version=1,
     )
 

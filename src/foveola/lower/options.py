@@ -22,6 +22,9 @@ class CompileOptions:
     text_length      tokens of the chunk that the parity gate checks besides its own shapes; None for its own only
     max_length       tokens of a key/value slot: prompt and answer together
     evidence_layer   decoder layer whose attention is given out; None for the family's choice
+    select_after     blocks of the vision tower that see every patch; behind them each picture keeps as many visual
+                     tokens as the request says, and merges the others into them; None builds no such place
+    visual_tokens    how many a picture keeps where the request does not say; None for all
     """
 
     vision: Storage = "fp32"
@@ -33,8 +36,18 @@ class CompileOptions:
     text_length: int | None = None
     max_length: int = 4096
     evidence_layer: int | None = None
+    select_after: int | None = None
+    visual_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        if self.visual_tokens is not None and self.select_after is None:
+            raise Invalid(
+                f"visual_tokens is {self.visual_tokens}, but nothing selects them; say behind how many blocks of the "
+                "vision tower with --select-after.",
+                field="select_after",
+            )
+        if self.visual_tokens is not None and self.visual_tokens < 1:
+            raise Invalid(f"visual_tokens is {self.visual_tokens}; expected at least 1.", field="visual_tokens")
         if self.image_px is not None and not all(1 <= side <= MAX_SIDE_PX for side in self.image_px):
             raise Invalid(
                 f"the picture is {self.image_px[0]} x {self.image_px[1]} pixels; expected sides of 1 to {MAX_SIDE_PX}.",
@@ -76,6 +89,8 @@ class CompileOptions:
             "text_length": self.text_length,
             "max_length": self.max_length,
             "evidence_layer": self.evidence_layer,
+            "select_after": self.select_after,
+            "visual_tokens": self.visual_tokens,
         }
 
 

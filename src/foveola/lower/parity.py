@@ -25,7 +25,9 @@ from foveola.family.base import Config
 from foveola.lower import reference
 from foveola.lower.export import cache_names
 from foveola.lower.options import CompileOptions
-from foveola.lower.reference import Grid, Row
+from foveola.lower.pictures import tiled
+from foveola.lower.reference import Grid, Pictures, Row
+from foveola.lower.selection_reference import selected
 from foveola.lower.session import Array, open_session, run, run_in_place
 from foveola.lower.storage import Stored
 
@@ -99,7 +101,7 @@ def check_parity(graphs: Mapping[str, ir.Model], subject: Subject, stored: Store
         passes.append((" at level 4", None, ROUNDED_ACTIVATIONS))
     worst: dict[str, float] = {}
     count = 0
-    for role, compare in _COMPARE.items():
+    for role, compare in ((role, _COMPARE[role]) for role in graphs):
         for suffix, level, tolerance in passes:
             for part, case, error in compare(open_session(graphs[role], accuracy_level=level), subject):
                 _judge(role, f"{case} ({part}{suffix})", error, tolerance)
@@ -136,6 +138,7 @@ def _grids(subject: Subject) -> Iterator[tuple[str, list[Grid]]]:
     yield "smallest picture", [(merge, merge)]
     yield "wide picture", [(merge, 5 * merge)]
     yield "three pictures of different size", [(2 * merge, 3 * merge), (4 * merge, merge), (merge, merge)]
+    yield "a large picture and a small one", [(5 * merge, 6 * merge), (merge, 2 * merge)]
     if subject.options.image_px is not None:
         height, width = subject.options.image_px
         rows, columns = (merge * -(-length // (merge * patch)) for length in (height, width))
@@ -143,6 +146,10 @@ def _grids(subject: Subject) -> Iterator[tuple[str, list[Grid]]]:
 
 
 def _vision(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparison]:
+    if "tile" in subject.vision:
+        for name, inputs, wanted in tiled(subject.model, subject.family, subject.vision, subject.options.image_px):
+            yield "features", name, _difference(run(session, inputs)["features"], wanted)
+        return
     for seed, (name, grids) in enumerate(_grids(subject)):
         made = reference.pictures(subject.model, subject.family, grids, subject.vision["merge_size"], seed)
         inputs = {
@@ -150,17 +157,47 @@ def _vision(session: ort.InferenceSession, subject: Subject) -> Iterator[Compari
             "position_ids": made.position_ids.numpy(),
             "segment_ids": made.segment_ids.numpy(),
         }
-        yield "features", name, _difference(run(session, inputs)["features"], made.features)
+        if any(value.name == "sizes" for value in session.get_inputs()):
+            inputs["sizes"] = made.sizes.numpy()
+        if subject.options.select_after is None:
+            yield "features", name, _difference(run(session, inputs)["features"], made.features)
+        else:
+            yield from _selection(session, subject, name, grids, made, inputs)
+
+
+def _selection(
+    session: ort.InferenceSession,
+    subject: Subject,
+    name: str,
+    grids: Sequence[Grid],
+    made: Pictures,
+    inputs: dict[str, Array],
+) -> Iterator[Comparison]:
+    """All visual tokens kept: the model's own features. Half of those of the first picture kept from each: as the
+    reference chooses and merges."""
+    merge, after = subject.vision["merge_size"], subject.options.select_after
+    assert after is not None
+    patches = inputs["segment_ids"].shape
+    got = run(session, inputs | {"keep": np.full(patches, len(made.features), np.int64)})
+    yield "features", f"{name}, all kept", _difference(got["features"], made.features)
+    half = max(1, grids[0][0] * grids[0][1] // merge**2 // 2)
+    wanted, kept = selected(subject.model, subject.family, made, grids, merge=merge, after=after, keep=half)
+    got = run(session, inputs | {"keep": np.full(patches, half, np.int64)})
+    yield "selection", f"{name}, {half} kept of each", 0.0 if got["kept"].tolist() == kept else float("nan")
+    yield "features", f"{name}, {half} kept of each", _difference(got["features"], wanted)
 
 
 def _embed(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparison]:
     vocabulary = subject.family.decoder_shape(subject.config).vocabulary
     table = subject.model.get_submodule(subject.family.parts.embedding)
+    deep = subject.family.decoder_shape(subject.config).deepstack
     for name, ids in (
         ("first and last token", torch.tensor([[0, vocabulary - 1]])),
         ("two rows", torch.arange(14).view(2, 7) * vocabulary // 14),
     ):
-        yield "rows", name, _difference(run(session, {"input_ids": ids.numpy()})["inputs_embeds"], table(ids))
+        wanted: torch.Tensor = table(ids)
+        wanted = nn.functional.pad(wanted, (0, deep * wanted.shape[-1]))
+        yield "rows", name, _difference(run(session, {"input_ids": ids.numpy()})["inputs_embeds"], wanted)
 
 
 def _decoder(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparison]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,19 +20,25 @@ Grid = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """Inputs of the vision graph for some pictures, and the features [M, H] that the model makes of them."""
+    """Inputs of the vision graph for some pictures in packed patches, and the features [M, E] that the model makes.
+
+    ``every_frame`` are the patches as the model takes them, each frame of the still picture; ``sizes`` [N, 2] the rows
+    and columns of each patch's picture.
+    """
 
     pixel_values: Tensor
     position_ids: Tensor
     segment_ids: Tensor
     features: Tensor
+    every_frame: Tensor
+    sizes: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A text of n tokens in one pass of the model, from which every way to cut it into chunks follows.
 
-    embeds [n, H]; positions [axes, n] or [n]; logits [n, V]; evidence [n, n] (mean over heads of the attention of
+    embeds [n, E]; positions [axes, n]; logits [n, V]; evidence [n, n] (mean over heads of the attention of
     each position); cache: keys and values of every layer in turn, [G, n, D].
     """
 
@@ -49,10 +55,6 @@ class Row:
 @torch.no_grad()
 def pictures(model: nn.Module, family: Family, grids: Sequence[Grid], merge: int, seed: int) -> Pictures:
     """Run the model's vision tower on random pictures of these sizes, as still pictures: equal frames."""
-    return _VISION[family.geometry](model, family, grids, merge, seed)
-
-
-def _packed_pictures(model: nn.Module, family: Family, grids: Sequence[Grid], merge: int, seed: int) -> Pictures:
     tower: Any = model.get_submodule(family.parts.vision)
     kernel = model.get_submodule(f"{family.parts.vision}.{family.tower.patch}").weight
     assert isinstance(kernel, Tensor)
@@ -61,15 +63,16 @@ def _packed_pictures(model: nn.Module, family: Family, grids: Sequence[Grid], me
     pixels = torch.randn(total, channels, size * size, generator=torch.Generator().manual_seed(seed))
     every_frame = pixels[:, :, None].expand(-1, -1, frames, -1).reshape(total, -1)
     thw = torch.tensor([[1, rows, columns] for rows, columns in grids])
+    picture = torch.repeat_interleave(torch.arange(len(grids)), thw[:, 1] * thw[:, 2])
+    out = tower(every_frame, grid_thw=thw)
     return Pictures(
         pixel_values=pixels.flatten(1),
         position_ids=get_vision_position_ids(thw, merge),
-        segment_ids=torch.repeat_interleave(torch.arange(len(grids)), thw[:, 1] * thw[:, 2]),
-        features=tower(every_frame, grid_thw=thw).pooler_output,
+        segment_ids=picture,
+        features=torch.cat([out.pooler_output, *(getattr(out, "deepstack_features", None) or ())], dim=-1),
+        every_frame=every_frame,
+        sizes=thw[picture, 1:],
     )
-
-
-_VISION: dict[str, Callable[[nn.Module, Family, Sequence[Grid], int, int], Pictures]] = {"qwen2_vl": _packed_pictures}
 
 
 @torch.no_grad()
@@ -78,20 +81,23 @@ def row(model: nn.Module, family: Family, shape: DecoderShape, length: int, evid
     decoder: Any = model.get_submodule(family.parts.decoder)
     embedding = model.get_submodule(family.parts.embedding)
     head = model.get_submodule(family.parts.head)
-    ids = torch.randint(shape.vocabulary, (1, length), generator=torch.Generator().manual_seed(seed))
+    random = torch.Generator().manual_seed(seed)
+    ids = torch.randint(shape.vocabulary, (1, length), generator=random)
     embeds: Tensor = embedding(ids)
-    positions = _positions(length, 1 + max(shape.rotary_axes) if shape.rotary_axes else 0)
+    positions = _positions(length, shape.axes)
+    deep, others = _deepstack(embeds, shape.deepstack, random)
     out = decoder(
         inputs_embeds=embeds,
-        position_ids=positions.unsqueeze(-2),
+        position_ids=positions.unsqueeze(-2) if shape.axes > 1 else positions,
         attention_mask=torch.ones(1, length, dtype=torch.long),
         cache=DynamicCache(),
         use_cache=True,
         output_attentions=True,
+        **others,
     )
     cache = [part[0] for layer in out.cache.layers for part in (layer.keys, layer.values)]
     return Row(
-        embeds=embeds[0],
+        embeds=torch.cat([embeds, *deep], dim=-1)[0],
         positions=positions,
         logits=head(out.last_hidden_state)[0],
         evidence=out.attentions[evidence_layer][0].mean(dim=0),
@@ -99,13 +105,21 @@ def row(model: nn.Module, family: Family, shape: DecoderShape, length: int, evid
     )
 
 
+def _deepstack(embeds: Tensor, count: int, random: torch.Generator) -> tuple[list[Tensor], dict[str, Any]]:
+    """Random features for the second half of the text: as wide rows, and as the model takes them."""
+    if not count:
+        return [], {}
+    visual = torch.arange(embeds.shape[1]) >= embeds.shape[1] // 2
+    deep = [torch.randn(embeds.shape, generator=random) * visual[:, None] for _ in range(count)]
+    return deep, {"visual_pos_masks": visual[None], "deepstack_visual_embeds": [one[0, visual] for one in deep]}
+
+
 def _positions(length: int, axes: int) -> Tensor:
-    """The first half counts up; the second is a picture of three columns (only where there are axes for it)."""
+    """[axes, n]. The first half counts up; the second is a picture of three columns (only where axes tell)."""
     count = torch.arange(length)
-    if not axes:
-        return count
+    if axes == 1:
+        return count[None]
     start = length // 2
     inside = (count - start).clamp(min=0)
     base = count.clamp(max=start)
-    spread = [base, base + inside // 3, base + inside % 3]
-    return torch.stack(spread[:axes])
+    return torch.stack([base, base + inside // 3, base + inside % 3][:axes])

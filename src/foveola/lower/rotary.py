@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from foveola.exchange import Unsupported
+
 
 class Rotary(nn.Module):
     """Cosine and sine of ``position * frequency``, where each frequency reads one axis of the position.
@@ -23,19 +25,19 @@ class Rotary(nn.Module):
         inverse = source.inv_freq
         assert isinstance(inverse, Tensor)
         self.amplitude = float(getattr(source, "attention_scaling", 1.0))
-        if axes is None:
-            table = inverse
-        else:
-            table = torch.zeros(max(axes) + 1, len(axes))
-            # A tower has fewer frequencies than axes ask for: it uses them once per axis.
-            table[torch.tensor(axes), torch.arange(len(axes))] = inverse.repeat(len(axes) // len(inverse))
-            table = table[:, None, None]
-        self.register_buffer("frequencies", table.detach().float())
+        axes = axes or (0,) * len(inverse)
+        if len(axes) % len(inverse):
+            raise Unsupported(
+                f"the model turns {2 * len(inverse)} of the {2 * len(axes)} channels of a head with the position; "
+                "expected all of them."
+            )
+        table = torch.zeros(max(axes) + 1, len(axes))
+        # A tower has fewer frequencies than axes ask for: it uses them once per axis.
+        table[torch.tensor(axes), torch.arange(len(axes))] = inverse.repeat(len(axes) // len(inverse))
+        self.register_buffer("frequencies", table[:, None, None].detach().float())
 
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """[axes, B, S] or [B, S] int64 -> cosine and sine, fp32 [B, S, D // 2]."""
-        angles = positions.float()[..., None] * self.frequencies
-        if positions.dim() == 3:
-            angles = angles.sum(dim=0)
+        """[axes, B, S] int64 -> cosine and sine, fp32 [B, S, D // 2]."""
+        angles = (positions.float()[..., None] * self.frequencies).sum(dim=0)
         cos, sin = angles.cos(), angles.sin()
         return (cos, sin) if self.amplitude == 1.0 else (cos * self.amplitude, sin * self.amplitude)

@@ -10,39 +10,12 @@ Letters: N patches of all pictures, E width, D head size, n blocks, M blocks kep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from foveola.exchange import Invalid
-
 CELLS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """How a vision graph selects.
-
-    after   blocks of the tower that see every patch; the selection comes behind them
-    tokens  the bundle's own number of visual tokens per picture, where a request names none; None keeps all
-    """
-
-    after: int
-    tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.tokens is not None and self.tokens < 1:
-            raise Invalid(f"visual_tokens is {self.tokens}; expected at least 1.", field="visual_tokens")
-
-    def check(self, depth: int) -> None:
-        """Raise ``Invalid`` where a tower of ``depth`` blocks has no such place."""
-        if not 0 <= self.after <= depth:
-            raise Invalid(
-                f"select_after is {self.after}; the vision tower has {depth} blocks, expected 0 to {depth}.",
-                field="select_after",
-            )
 
 
 class Kept(NamedTuple):
@@ -110,7 +83,7 @@ class Selector(nn.Module):
 
         cell = self._cell(position_ids, quad, same)
         winner = ~(better & (cell[:, None] == cell[None])).any(dim=1)
-        ahead = torch.where(winner[:, None] == winner[None], better, same & winner[None])
+        ahead = (better & (winner[:, None] == winner[None])) | (same & winner[None] & ~winner[:, None])
         kept = ahead.sum(dim=1) < wanted
         index = kept.nonzero()[:, 0]
         nearest = torch.where(same & kept[None], alike, -2.0).index_select(1, index).argmax(dim=1)

@@ -11,16 +11,21 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from foveola.lower.aligned import save_aligned
+
 Array = NDArray[np.generic]
 EXTERNAL_BYTES = 1_500_000_000
 """Above, weights go beside the graph: one protobuf message holds less than 2 GiB."""
 
 
 def save(graph: ir.Model, path: Path) -> None:
-    """Write ``graph`` to ``path``; weights beyond what one file may hold go to ``<path>.data`` beside it."""
+    """Write ``graph`` to ``path``, constants aligned; beyond what one file may hold they go to ``<path>.data``."""
     tensors = [value.const_value for value in graph.graph.initializers.values()]
     large = sum(tensor.nbytes for tensor in tensors if tensor is not None) > EXTERNAL_BYTES
-    ir.save(graph, path, external_data=f"{path.name}.data" if large else None)
+    if large:
+        ir.save(graph, path, external_data=f"{path.name}.data")
+    else:
+        save_aligned(graph, path)
 
 
 def open_session(graph: ir.Model, *, accuracy_level: int | None = None) -> ort.InferenceSession:

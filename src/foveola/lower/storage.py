@@ -36,14 +36,23 @@ class Stored:
     finding: Finding
 
 
-def plan(model: nn.Module, family: Family, rules: Sequence[Rule]) -> dict[str, Storage]:
-    """Path -> storage, for every matrix of the four parts. Raises ``Invalid`` for a rule that matches nothing."""
-    parts = (family.parts.vision, family.parts.decoder, family.parts.head, family.parts.embedding)
+def plan(model: nn.Module, family: Family, rules: Sequence[Rule], blocks: int | None = None) -> dict[str, Storage]:
+    """Path -> storage, for every matrix that the graphs use: of the tower, its first ``blocks`` (None: all).
+
+    Raises ``Invalid`` for a rule that matches nothing.
+    """
+    known = family.parts
+    parts = [part for part in (known.vision, known.decoder, known.head, *known.projector) if part]
+    unused = _blocks_from(model, family, blocks)
     paths = [
         path
         for path, module in model.named_modules()
-        if isinstance(module, (nn.Linear, nn.Conv3d, nn.Embedding))
-        and any(path == part or path.startswith(f"{part}.") for part in parts)
+        if path == known.embedding
+        or (
+            isinstance(module, (nn.Linear, nn.Conv2d, nn.Conv3d))
+            and any(path == part or path.startswith(f"{part}.") for part in parts)
+            and not path.startswith(unused)
+        )
     ]
     planned: dict[str, Storage] = dict.fromkeys(paths, "fp32")
     for rule in rules:
@@ -56,6 +65,15 @@ def plan(model: nn.Module, family: Family, rules: Sequence[Rule]) -> dict[str, S
             )
         planned |= dict.fromkeys(matched, rule.storage)
     return planned
+
+
+def _blocks_from(model: nn.Module, family: Family, first: int | None) -> tuple[str, ...]:
+    """Beginnings of the paths of the tower's blocks from ``first`` on."""
+    if first is None or not family.sees:
+        return ()
+    root = f"{family.parts.vision}.{family.tower.blocks}"
+    count = len(list(model.get_submodule(root).children()))
+    return tuple(f"{root}.{index}." for index in range(first, count))
 
 
 @torch.no_grad()
@@ -97,7 +115,7 @@ def apply(model: nn.Module, planned: Mapping[str, Storage]) -> Stored:
 
 
 def _matrix(module: nn.Module) -> Tensor:
-    if isinstance(module, nn.Conv3d):
+    if isinstance(module, (nn.Conv2d, nn.Conv3d)):
         return fold_patch_kernel(module)
     weight = module.weight
     assert isinstance(weight, Tensor)
@@ -110,4 +128,5 @@ def _replace(module: nn.Module, rounded: Tensor) -> None:
         frames = module.weight.shape[2]
         kernel = rounded.view(module.weight.shape[0], module.weight.shape[1], 1, *module.weight.shape[3:])
         rounded = (kernel / frames).repeat(1, 1, frames, 1, 1)
+    rounded = rounded.reshape(module.weight.shape)  # type: ignore[arg-type]
     module.weight = nn.Parameter(rounded, requires_grad=False)

@@ -12,49 +12,45 @@ from foveola.family.base import TowerShape
 from foveola.lower import operators
 from foveola.lower.activation import activation
 from foveola.lower.dense import PackedWeights, inputs_of, layer
+from foveola.lower.norms import norm_of
 from foveola.lower.rotary import Rotary
-from foveola.lower.selection import Selection, Selector
-
-
-class Norm(nn.Module):
-    """The weights and epsilon of one layer normalisation of the model."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, source: nn.Module) -> None:
-        super().__init__()
-        assert isinstance(source, nn.LayerNorm)
-        self.register_buffer("weight", source.weight.detach())
-        self.register_buffer("bias", source.bias.detach())
-        self.epsilon = float(source.eps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., E] -> [..., E]."""
-        return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+from foveola.lower.selection import Selector
 
 
 class Block(nn.Module):
     """The layers of one block of the tower."""
+
+    attention_scale: Tensor | None
+    mlp_scale: Tensor | None
 
     def __init__(
         self, model: nn.Module, path: str, names: TowerNames, shape: TowerShape, packed: PackedWeights
     ) -> None:
         super().__init__()
         at = f"{path}.".__add__
-        self.attention_norm = Norm(model.get_submodule(at(names.attention_norm)))
-        self.qkv = layer(model, [at(names.query_key_value)], packed)
+        self.attention_norm = norm_of(model.get_submodule(at(names.attention_norm)))
+        self.qkv = layer(model, [at(name) for name in names.attention_inputs], packed)
         self.output = layer(model, [at(names.output)], packed)
-        self.mlp_norm = Norm(model.get_submodule(at(names.mlp_norm)))
+        self.mlp_norm = norm_of(model.get_submodule(at(names.mlp_norm)))
+        self.gate = layer(model, [at(names.gate)], packed) if names.gate else None
         self.up = layer(model, [at(names.up)], packed)
         self.down = layer(model, [at(names.down)], packed)
         self.activation = activation(shape.activation)
         self.heads = inputs_of(model, at(names.output)) // shape.head_dim  # its own: blocks may be pruned apart
+        for factor in ("attention_scale", "mlp_scale"):
+            name: str | None = getattr(names, factor)
+            self.register_buffer(factor, None if name is None else model.get_parameter(at(name)).detach())
+
+    def attended(self, x: Tensor) -> Tensor:
+        """The layer behind the attention, [N, E] -> [N, E]."""
+        out: Tensor = self.output(x)
+        return out if self.attention_scale is None else out * self.attention_scale
 
     def mlp(self, x: Tensor) -> Tensor:
         """[N, E] -> [N, E]."""
-        down: Tensor = self.down(self.activation(self.up(x)))
-        return down
+        up = self.activation(self.up(x)) if self.gate is None else self.activation(self.gate(x)) * self.up(x)
+        down: Tensor = self.down(up)
+        return down if self.mlp_scale is None else down * self.mlp_scale
 
 
 class TowerGraph(nn.Module):
@@ -67,7 +63,7 @@ class TowerGraph(nn.Module):
     where there is a batch axis, is six times slower than the two on CPUs; and Gemm, with the bias in it, needs two
     axes.
 
-    With a ``selection`` some visual tokens go no further than its place (``selection.py``).
+    With ``select_after`` some visual tokens go no further than so many blocks (``selection.py``).
     """
 
     def __init__(
@@ -77,22 +73,23 @@ class TowerGraph(nn.Module):
         names: TowerNames,
         shape: TowerShape,
         packed: PackedWeights,
-        selection: Selection | None = None,
+        select_after: int | None = None,
     ) -> None:
         super().__init__()
         self.shape = shape
         root = model.get_submodule(vision)
         self.patch = layer(model, [f"{vision}.{names.patch}"], packed)
+        assert names.rotary is not None
         self.rotary = Rotary(root.get_submodule(names.rotary), shape.rotary_axes)
         count = len(list(root.get_submodule(names.blocks).children()))
         self.blocks = nn.ModuleList(
             Block(model, f"{vision}.{names.blocks}.{index}", names, shape, packed) for index in range(count)
         )
-        self.norm = Norm(root.get_submodule(names.merger_norm))
+        self.norm = norm_of(root.get_submodule(names.merger_norm))
         self.merger_up = layer(model, [f"{vision}.{names.merger_up}"], packed)
         self.merger_down = layer(model, [f"{vision}.{names.merger_down}"], packed)
         self.scale = shape.head_dim**-0.5
-        self.selector = None if selection is None else Selector(selection.after, shape.merge_size)
+        self.selector = None if select_after is None else Selector(select_after, shape.merge_size)
 
     def forward(
         self, pixel_values: Tensor, position_ids: Tensor, segment_ids: Tensor, keep: Tensor | None = None
@@ -115,7 +112,7 @@ class TowerGraph(nn.Module):
             heads = block.heads
             q, k, v = (part.unsqueeze(0) for part in block.qkv(block.attention_norm(x)).chunk(3, dim=-1))
             q, k = operators.rotary(q, cos, sin, heads), operators.rotary(k, cos, sin, heads)
-            x = x + block.output(operators.attention(q, k, v, bias, heads=heads, scale=self.scale).squeeze(0))
+            x = x + block.attended(operators.attention(q, k, v, bias, heads=heads, scale=self.scale).squeeze(0))
             x = x + block.mlp(block.mlp_norm(x))
         return x
 
