@@ -11,7 +11,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from foveola.lower.aligned import save_aligned
+from foveola.exchange import Damaged
+from foveola.lower.aligned import ALIGNMENT, constants, save_aligned
 
 Array = NDArray[np.generic]
 EXTERNAL_BYTES = 1_500_000_000
@@ -26,6 +27,12 @@ def save(graph: ir.Model, path: Path) -> None:
         ir.save(graph, path, external_data=f"{path.name}.data")
     else:
         save_aligned(graph, path)
+        astray = [constant.name for constant in constants(path) if constant.offset % ALIGNMENT]
+        if astray:
+            raise Damaged(
+                f"{path.name} holds {astray[0][:80]!r} off a boundary of {ALIGNMENT} bytes. Please report it with the "
+                "checkpoint's config.json."
+            )
 
 
 def open_session(graph: ir.Model, *, accuracy_level: int | None = None) -> ort.InferenceSession:
