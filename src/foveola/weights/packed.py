@@ -54,23 +54,55 @@ class Packed:
         )
 
 
-def pack(weight_NK: Tensor, form: Format) -> Packed:
-    """Round a matrix to ``form``; K need not divide the block (the last block is padded with zeros)."""
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What the blocks [N, B] of a matrix are rounded to: fp32 scales that 16 bits hold, whole zero points."""
+
+    scales: Tensor
+    zeros: Tensor
+    bits: int
+
+    def nearest(self, blocks_NBk: Tensor) -> Tensor:
+        """The codes, as fp32 whole numbers [N, B, k], of blocks of weights."""
+        scaled = blocks_NBk / self.scales[..., None]
+        return (scaled.round_().add_(self.zeros[..., None])).clamp_(0, 2**self.bits - 1)
+
+    def values(self, codes_NBk: Tensor) -> Tensor:
+        """The weights that codes stand for."""
+        return (codes_NBk - self.zeros[..., None]) * self.scales[..., None]
+
+
+def in_blocks(weight_NK: Tensor, block: int) -> Tensor:
+    """[N, K] as [N, ceil(K/block), block]; the last block is padded with zeros."""
     rows, inner = weight_NK.shape
-    blocks = -(-inner // form.block)
-    w = nn.functional.pad(weight_NK.detach().float(), (0, blocks * form.block - inner)).view(rows, blocks, form.block)
-    top = 2**form.bits - 1
-    low, high = w.amin(-1).clamp(max=0), w.amax(-1).clamp(min=0)
+    count = -(-inner // block)
+    return nn.functional.pad(weight_NK.detach().float(), (0, count * block - inner)).view(rows, count, block)
+
+
+def grid_of(blocks_NBk: Tensor, bits: int, shrink: Tensor | float = 1.0) -> Grid:
+    """The grid over each block's range, which always holds 0; ``shrink`` (a number or [N, B]) narrows the range."""
+    top = 2**bits - 1
+    low, high = blocks_NBk.amin(-1).clamp(max=0) * shrink, blocks_NBk.amax(-1).clamp(min=0) * shrink
     scales = ((high - low) / top).clamp(min=2.0**-14).half().float()  # 2**-14: the smallest normal fp16
-    zeros = (-low / scales).round().clamp(0, top)
-    q = ((w / scales[..., None]).round() + zeros[..., None]).clamp(0, top).to(torch.uint8)
+    return Grid(scales, (-low / scales).round().clamp(0, top), bits)
+
+
+def encoded(codes_NBk: Tensor, grid: Grid, inner: int, form: Format) -> Packed:
+    """Codes on ``grid`` as a file holds them; ``inner`` is K, the columns that are no padding."""
     return Packed(
-        values=_pack(q, form.bits).contiguous(),
-        scales=scales.contiguous(),
-        zeros=_pack(zeros.to(torch.uint8), form.bits).contiguous(),
+        values=_pack(codes_NBk.to(torch.uint8), form.bits).contiguous(),
+        scales=grid.scales.contiguous(),
+        zeros=_pack(grid.zeros.to(torch.uint8), form.bits).contiguous(),
         inner=inner,
         format=form,
     )
+
+
+def pack(weight_NK: Tensor, form: Format) -> Packed:
+    """Round a matrix to ``form``; K need not divide the block (the last block is padded with zeros)."""
+    blocks = in_blocks(weight_NK, form.block)
+    grid = grid_of(blocks, form.bits)
+    return encoded(grid.nearest(blocks), grid, weight_NK.shape[1], form)
 
 
 def concatenated(parts: list[Packed]) -> Packed:

@@ -1,0 +1,38 @@
+"""Clipping: a narrower range than the block's own rounds its many small weights finer, at the price of its largest."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from foveola.weights.formats import Format
+from foveola.weights.packed import grid_of, in_blocks
+
+RATIOS = tuple(1 - step / 20 for step in range(10))
+"""1.0 down to 0.55."""
+_ROWS = 512
+
+
+def search_clip(weight_NK: Tensor, moments_KK: Tensor, form: Format) -> Tensor:
+    """For every block [N, B] the ratio of ``RATIOS`` that errs least under the block's own part of the moments."""
+    blocks = in_blocks(weight_NK, form.block)
+    count = blocks.shape[1]
+    padding = count * form.block - weight_NK.shape[1]
+    wide = torch.nn.functional.pad(moments_KK, (0, padding, 0, padding))
+    own_Bkk = torch.stack(
+        [wide[b * form.block : (b + 1) * form.block, b * form.block : (b + 1) * form.block] for b in range(count)]
+    )
+    return torch.cat([_best(part, own_Bkk, form.bits) for part in blocks.split(_ROWS)])
+
+
+def _best(blocks_NBk: Tensor, moments_Bkk: Tensor, bits: int) -> Tensor:
+    best = torch.ones(blocks_NBk.shape[:2])
+    least = torch.full(blocks_NBk.shape[:2], torch.inf)
+    for ratio in RATIOS:
+        grid = grid_of(blocks_NBk, bits, ratio)
+        error_BNk = (grid.values(grid.nearest(blocks_NBk)) - blocks_NBk).transpose(0, 1)
+        loss = ((error_BNk @ moments_Bkk) * error_BNk).sum(-1).t()
+        better = loss < least
+        least = torch.where(better, loss, least)
+        best = torch.where(better, ratio, best)
+    return best
