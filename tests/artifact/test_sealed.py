@@ -14,9 +14,9 @@ pytest.importorskip("cryptography", reason="the guard's door is not installed: p
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
-from foveola.artifact import Bundle
+from foveola.artifact import Bundle, sealed_gcrypt
 from foveola.artifact.audit import read_audit
-from foveola.artifact.sealed import ECB, WrongKey, _gcm, open_sealed, seal_bundle
+from foveola.artifact.sealed import ECB, WrongKey, _bound, _decrypted, _gcm, _sealed, open_sealed, seal_bundle
 from foveola.artifact.sealed_key import NoKey, SealKey, SealOptions, find_key
 from foveola.cli import main
 from foveola.exchange import Damaged
@@ -61,6 +61,21 @@ def test_a_sealed_bundle_is_the_same_bundle(plain: Bundle, sealed: Path) -> None
         assert plain.read(name)[:32] not in (sealed / name).read_bytes()
     with pytest.raises(Damaged, match="lies encrypted in the bundle"):
         opened.file("model.json")
+
+
+@pytest.mark.parametrize("size", [0, 1, 16, 1000, 3_000_001])
+def test_both_libraries_decrypt_alike(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not sealed_gcrypt.available():
+        pytest.skip("libgcrypt 1.10 is not on this machine")
+    plain = random.Random(size).randbytes(size)
+    sealed = _sealed(plain, "a", "b", MASTER, bytes(12))
+    given = (MASTER, bytes(12), _bound("a", "b"), memoryview(sealed)[20:-16], sealed[-16:])
+    quick = sealed_gcrypt.decrypt(*given)
+    monkeypatch.setattr(sealed_gcrypt, "_library", lambda: None)
+    assert quick == _decrypted(*given) == plain
+    assert _decrypted(*given[:4], bytes(16)) is None
+    monkeypatch.undo()
+    assert sealed_gcrypt.decrypt(*given[:4], bytes(16)) is None
 
 
 def test_sealing_twice_gives_other_bytes(plain: Bundle, sealed: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foveola.artifact import sealed_gcrypt
 from foveola.artifact.atomic import staged_directory
 from foveola.artifact.audit import AuditLog
 from foveola.artifact.bundle import MODEL_FILE, SEAL_FILE, SEALED_FORMAT, Bundle, check_model
@@ -70,8 +71,6 @@ class Vault:
         return self._open_ecb(name, data) if self.cipher == ECB else self._open_gcm(name, memoryview(data))
 
     def _open_gcm(self, name: str, data: memoryview) -> bytes:
-        from cryptography.exceptions import InvalidTag
-
         if len(data) != self.files[name].bytes + _OVERHEAD:
             raise Damaged(f"{name} is truncated or too long for what was sealed; copy the bundle again, whole.")
         start = len(MAGIC) + _NONCE
@@ -82,17 +81,12 @@ class Vault:
             other = next((other for other, known in self.nonces.items() if known == nonce), None)
             what = f"it holds {other}" if other is not None else "it comes from another sealing"
             raise Damaged(f"{name} was swapped: {what}. Copy the bundle again, whole.")
-        opener = _gcm(self.key, nonce, bytes(data[-_TAG:])).decryptor()
-        opener.authenticate_additional_data(_bound(name, self.model_hash))
-        sealed = data[start:-_TAG]
-        try:
-            parts = [opener.update(sealed[at : at + _CHUNK]) for at in range(0, len(sealed), _CHUNK)]
-            parts.append(opener.finalize())
-        except InvalidTag:
+        plain = _decrypted(self.key, nonce, _bound(name, self.model_hash), data[start:-_TAG], bytes(data[-_TAG:]))
+        if plain is None:
             raise Damaged(
                 f"{name} was altered after it was sealed: its authentication fails. Copy the bundle again, whole."
-            ) from None
-        return b"".join(parts)
+            )
+        return plain
 
     def _open_ecb(self, name: str, data: bytes) -> bytes:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -236,6 +230,23 @@ def _bound(name: str, model_hash: str) -> bytes:
 
 def _size_on_disk(size: int, cipher: str) -> int:
     return (size // _BLOCK + 1) * _BLOCK if cipher == ECB else size + _OVERHEAD
+
+
+def _decrypted(key: bytes, nonce: bytes, bound: bytes, sealed: memoryview, tag: bytes) -> bytes | None:
+    """The plain bytes, or None where they are not authentic."""
+    try:
+        return sealed_gcrypt.decrypt(key, nonce, bound, sealed, tag)
+    except sealed_gcrypt.Unsupported:
+        pass
+    from cryptography.exceptions import InvalidTag
+
+    opener = _gcm(key, nonce, tag).decryptor()
+    opener.authenticate_additional_data(bound)
+    try:
+        parts = [opener.update(sealed[at : at + _CHUNK]) for at in range(0, len(sealed), _CHUNK)]
+        return b"".join([*parts, opener.finalize()])
+    except InvalidTag:
+        return None
 
 
 def _gcm(key: bytes, nonce: bytes, tag: bytes | None = None) -> Cipher[Any]:
