@@ -41,5 +41,5 @@ $(VENV)/.serving: pyproject.toml | $(BIN)/python
 
 # What the tests need besides: the workshop (torch) and the tools.
 $(VENV)/.testing: pyproject.toml | $(BIN)/python
-	$(PIP) install --no-compile --editable '.[workshop,bench,guard,dev]'
+	$(PIP) install --no-compile --editable '.[workshop,bench,guard,bridge,rollout,clusters,dev]'
 	touch $(VENV)/.serving $@

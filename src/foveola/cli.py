@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS = {
     "serve": Verb("foveola.serve.command", "serve a model over HTTP"),
     "key": Verb("foveola.serve.key_command", "make an API key for the server"),
+    "patch": Verb("foveola.serve.patch_command", "replace a part of the weights of a server that runs"),
     "ask": Verb("foveola.serve.ask", "ask about one picture, here in the terminal"),
     "guard": Verb("foveola.guard.command", "make and try what guards: words, allow-lists, privacy"),
     "seal": Verb("foveola.artifact.sealed_command", "encrypt the files of a bundle", "guard"),
@@ -41,6 +42,7 @@ VERBS = {
     "compress": Verb("foveola.compress.command", "make a checkpoint smaller, by a recipe", "workshop"),
     "compile": Verb("foveola.lower.command", "turn a checkpoint into a bundle", "workshop"),
     "tiny": Verb("foveola.tiny.command", "train the embedded model", "workshop"),
+    "bridge": Verb("foveola.bridge.command", "understand instructions and hand them to the MES", "bridge"),
     "bench": Verb("foveola.bench.command", "measure a bundle, and rivals, on this machine", "bench"),
 }
 
