@@ -67,16 +67,16 @@ class FakeRunner:
 
     def verify(self, row: int, tokens: Sequence[int], position: int, length: int) -> Floats:
         self._step("verify")
-        left = self._rows[row]
-        logits = np.stack([self._logits(row) for _ in tokens])
+        left = list(self._rows[row])
+        logits = np.stack([self._next_logits(row) for _ in tokens])
         right = [int(one.argmax()) == guess for one, guess in zip(logits, tokens[1:], strict=False)]
         taken = right.index(False) + 1 if False in right else len(tokens)
-        self._rows[row] = left[: len(left) - min(taken, len(left))]
+        self._rows[row] = left[: max(0, len(left) - taken)]
         return logits
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
         self._step("decode")
-        return np.stack([self._logits(row) for row in range(len(tokens))])
+        return np.stack([self._next_logits(row) for row in range(len(tokens))])
 
     def move(self, move: Move, length: int) -> None:
         self.moves.append(move)
@@ -90,8 +90,12 @@ class FakeRunner:
 
     def _logits(self, row: int) -> Floats:
         logits = np.zeros(VOCAB, np.float32)
-        logits[self._rows[row].pop() if self._rows[row] else END] = 20
+        logits[self._rows[row][-1] if self._rows[row] else END] = 20
         return logits
+
+    def _next_logits(self, row: int) -> Floats:
+        self._rows[row] = self._rows[row][:-1]
+        return self._logits(row)
 
     def _step(self, call: str) -> None:
         self.entered.append(call)
