@@ -156,6 +156,7 @@ class _Exchange:
         self.request = request
         self.note = note
         self.send = send
+        self.weights = served.weights  # before the end of an answer is there, which tells its own
 
     async def send_whole(self) -> None:
         """The answer as one JSON object."""
@@ -181,7 +182,7 @@ class _Exchange:
                 if first:  # only now is it known that the picture and the prompt are good
                     await self.send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
                 texts.append(last.text)
-                event_bytes = self.telling.delta(last, self.served.model_hash, first=first)
+                event_bytes = self.telling.delta(last, self.weights, first=first)
                 if event_bytes:
                     await self._send_body(event_bytes, more=True)
         await self._send_body(self.telling.ending(self._told(texts, [], last)), more=False)
@@ -215,6 +216,6 @@ class _Exchange:
         }
         if usage.route is not None:
             self.note.details |= {"engine": usage.route.engine, "reason": usage.route.reason}
-        model_hash = usage.model_hash or self.served.model_hash
+        model_hash = usage.model_hash or self.weights
         text, name = "".join(texts), self.telling.model or self.served.name
         return Told(text, last.finish, usage, tuple(logprobs), name, model_hash, self.note.age_s)

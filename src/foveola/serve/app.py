@@ -17,11 +17,13 @@ from starlette.types import ASGIApp
 import foveola
 from foveola.exchange import Invalid, Refusal
 from foveola.serve import schema
+from foveola.serve.admin import add_admin
 from foveola.serve.answering import Answering
 from foveola.serve.counting import Counting
 from foveola.serve.describe import CHAT, COUNT, INVOKE, METRICS, failures, page, tidy
 from foveola.serve.door import Door, note_of
 from foveola.serve.gate import Gate
+from foveola.serve.gateways import add_gateways
 from foveola.serve.invoke import read_chat, reads_invoke
 from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.refusals import Broken, MethodNotAllowed, NotFound
@@ -60,6 +62,8 @@ def create_app(service: Service, ring: KeyRing = NO_KEYS) -> ASGIApp:
     app.add_exception_handler(Exception, _reply_broken)
     _add_questions(app, service)
     _add_state(app, service, tally)
+    add_admin(app, service)
+    add_gateways(app, service)
 
     generate = app.openapi
 
@@ -118,7 +122,7 @@ def _add_state(app: FastAPI, service: Service, tally: Tally) -> None:
     async def models() -> schema.ModelList:
         served = service.served
         names = [served.name, *served.others]
-        same: Any = {"created": served.created, "owned_by": "foveola", "model_hash": served.model_hash}
+        same: Any = {"created": served.created, "owned_by": "foveola", "model_hash": served.weights}
         return schema.ModelList(data=[schema.Model(id=name, **same) for name in names])
 
     @app.get("/health/live", summary="Is the process alive", tags=["health"])
@@ -137,7 +141,7 @@ def _add_state(app: FastAPI, service: Service, tally: Tally) -> None:
             version=foveola.__version__,
             runtime=version_of("onnxruntime"),
             model=served.name if served else None,
-            model_hash=served.model_hash if served else None,
+            model_hash=served.weights if served else None,
         )
 
     @app.get("/metrics", summary="Figures for Prometheus", tags=["health"], response_class=Response, responses=METRICS)

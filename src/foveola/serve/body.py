@@ -17,7 +17,6 @@ from foveola.serve.wire import Question, parse_json, question_of_json
 
 FORM, JSON = "multipart/form-data", "application/json"
 T = TypeVar("T")
-MAX_PARTS = 2  # the third is still named in the refusal
 MAX_PART_HEADERS = 8
 MAX_PART_HEADER_BYTES = 2048
 OFF_LOOP_BYTES = 1024 * 1024  # decoding more than this on the event loop (3 ms) would be felt by the others
@@ -25,8 +24,8 @@ OFF_LOOP_BYTES = 1024 * 1024  # decoding more than this on the event loop (3 ms)
 
 async def read_question(http: HttpRequest, options: ServeOptions) -> Question:
     """The question in the body of ``http``. Raises only refusals (and ``ClientDisconnect``)."""
-    kind, parameters = _content_type(http.headers, (FORM, JSON))
-    _check_length(http.headers, options.max_body_bytes)
+    kind, parameters = content_type(http.headers, (FORM, JSON))
+    check_length(http.headers, options.max_body_bytes)
     async with in_time(options):
         if kind == FORM:
             return await read_form(http.stream(), parameters.get("boundary", ""), options)
@@ -36,8 +35,8 @@ async def read_question(http: HttpRequest, options: ServeOptions) -> Question:
 
 async def read_json(http: HttpRequest, options: ServeOptions) -> bytearray:
     """The body of ``http`` where only JSON is taken, not parsed yet. Raises as ``read_question``."""
-    _content_type(http.headers, (JSON,))
-    _check_length(http.headers, options.max_body_bytes)
+    content_type(http.headers, (JSON,))
+    check_length(http.headers, options.max_body_bytes)
     async with in_time(options):
         return await read_all(http.stream(), options.max_body_bytes)
 
@@ -61,7 +60,8 @@ async def beside_the_loop(decode: Callable[[bytearray, int], T], body: bytearray
     return decode(body, max_image_bytes)
 
 
-def _content_type(headers: Mapping[str, str], accepted: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+def content_type(headers: Mapping[str, str], accepted: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """The body's type, one of ``accepted``, and its parameters. Raises ``Unsupported``."""
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Unsupported("The body has a Content-Encoding; send it as it is.")
     given = headers.get("content-type")
@@ -73,7 +73,8 @@ def _content_type(headers: Mapping[str, str], accepted: tuple[str, ...]) -> tupl
     return kind, parameters
 
 
-def _check_length(headers: Mapping[str, str], limit: int) -> None:
+def check_length(headers: Mapping[str, str], limit: int) -> None:
+    """Refuse a body that says itself that it is too long. Raises ``TooLarge``."""
     length = headers.get("content-length", "0")
     if length.isascii() and length.isdigit() and int(length[:20]) > limit:
         raise _too_large(limit)
@@ -102,56 +103,74 @@ async def read_all(chunks: AsyncIterator[bytes], limit: int) -> bytearray:
 
 async def read_form(chunks: AsyncIterator[bytes], boundary: str, options: ServeOptions) -> Question:
     """The parts ``image`` and ``prompt`` of a multipart body, each at most once, nothing else."""
+    parts: dict[str, bytearray] = {}
+    largest = max(options.max_image_bytes, options.max_prompt_bytes)
+    async for name, data in form_parts(chunks, boundary, ("image", "prompt"), options.max_body_bytes, largest):
+        if data is None:
+            parts[name] = bytearray()
+        else:
+            _append(parts[name], data, name, options)
+    return _question(parts)
+
+
+async def form_parts(
+    chunks: AsyncIterator[bytes], boundary: str, names: tuple[str, ...], max_bytes: int, max_part_bytes: int
+) -> AsyncIterator[tuple[str, bytes | bytearray | None]]:
+    """The parts of a multipart body as they come: a part's name with None when it begins, then with its data.
+
+    Only parts called ``names`` may come, each once. Raises ``BadRequest``, ``Invalid`` or ``TooLarge``.
+    """
     if not boundary or len(boundary) > 70:
         raise BadRequest("The Content-Type multipart/form-data needs a boundary of 1 to 70 characters; name one.")
-    parts: dict[str, bytearray] = {}
+    seen: set[str] = set()
     name, received = "", 0
     try:
-        parser = _parser(boundary, options)
+        parser = _parser(boundary, len(names), max_part_bytes)
         async for chunk in chunks:
             received += len(chunk)
-            if received > options.max_body_bytes:
-                raise _too_large(options.max_body_bytes)
+            if received > max_bytes:
+                raise _too_large(max_bytes)
             if not chunk:
                 continue
             for event in parser.parse(chunk):
                 if event is None:
                     name = ""
                 elif isinstance(event, bytes | bytearray):
-                    _append(parts[name], event, name, options)
+                    yield name, event
                 else:
-                    name = _admitted(event.name, parts)
-                    parts[name] = bytearray()
+                    name = _admitted(event.name, names, seen)
+                    seen.add(name)
+                    yield name, None
         parser.close()
     except ParserLimitReached:
         raise TooLarge(
-            f"The form exceeds a limit: at most {MAX_PARTS} parts, {MAX_PART_HEADERS} headers of "
-            f"{MAX_PART_HEADER_BYTES} bytes each per part, {options.max_image_bytes} bytes per part."
+            f"The form exceeds a limit: at most {len(names)} parts, {MAX_PART_HEADERS} headers of "
+            f"{MAX_PART_HEADER_BYTES} bytes each per part, {max_part_bytes} bytes per part."
         ) from None
     except MultipartError:
         raise BadRequest(
             "The body is not well-formed multipart/form-data (a boundary, a part's header or the end is missing or "
             "damaged); let an HTTP library write it."
         ) from None
-    return _question(parts)
 
 
-def _parser(boundary: str, options: ServeOptions) -> PushMultipartParser:
+def _parser(boundary: str, parts: int, max_part_bytes: int) -> PushMultipartParser:
     return PushMultipartParser(
         boundary,
         max_header_size=MAX_PART_HEADER_BYTES,
         max_header_count=MAX_PART_HEADERS,
-        max_segment_size=max(options.max_image_bytes, options.max_prompt_bytes),
-        max_segment_count=MAX_PARTS + 1,
+        max_segment_size=max_part_bytes,
+        max_segment_count=parts + 1,  # one too many is still named in the refusal
     )
 
 
-def _admitted(name: str, parts: Mapping[str, bytearray]) -> str:
+def _admitted(name: str, names: tuple[str, ...], seen: set[str]) -> str:
     """The part's name if a part of that name may come now. Raises ``Invalid``."""
     shown = name[:40] if name.isprintable() else "a part"
-    if name not in ("image", "prompt"):
-        raise Invalid(f"`{shown}` is not a part of the form; there are `image` and `prompt`.", field=shown)
-    if name in parts:
+    if name not in names:
+        there = f"{', '.join(f'`{one}`' for one in names[:-1])} and `{names[-1]}`"
+        raise Invalid(f"`{shown}` is not a part of the form; there are {there}.", field=shown)
+    if name in seen:
         raise Invalid(f"The part `{name}` came twice; send it once.", field=name)
     return name
 

@@ -15,6 +15,7 @@ REASONS = {
     401: "A key or a signature is missing or wrong",
     403: "This key may not, or the picture is not on the allow-list",
     404: "No such thing here",
+    409: "Something else is being changed at the moment",
     408: "The body did not arrive in time",
     413: "More bytes or more pixels than are taken",
     415: "A content type or a picture format that is not taken",

@@ -44,6 +44,7 @@ def load(bundle_path: Path, *, region: str = "", guard: GuardOptions | None = No
         metrics=metrics.render,
         count=engine.count,
         gateways=guards.gateways,
+        patching=engine,
     )
 
 

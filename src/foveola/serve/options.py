@@ -25,6 +25,7 @@ class ServeOptions:
     requests_per_minute: int = 0  # from one address without a key; 0: no limit
     max_image_bytes: int = 20 * MIB  # of one encoded picture
     max_prompt_bytes: int = 256 * KIB  # of the prompt, as JSON
+    max_patch_bytes: int = 4096 * MIB  # of new weights, sent by an admin
     max_requests: int = 64  # being read, queued or answered at once; one more is told 429
     max_held_bytes: int = 256 * MIB  # of all bodies being read or answered; above it new ones are told 429
     read_timeout_s: float = 30.0  # from the headers to the end of the body

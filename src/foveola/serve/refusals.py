@@ -35,6 +35,13 @@ class NoSuchModel(Refusal):
     status = 404
 
 
+class Conflict(Refusal):
+    """Something else is being changed at the moment (409)."""
+
+    code = "conflict"
+    status = 409
+
+
 class NotFound(Refusal):
     """No such path, or no such thing under it (404)."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from foveola.exchange import Answer, Busy, ImageUse, Piece, Refusal, Request, Unavailable
 from foveola.serve.log import event
@@ -40,6 +40,52 @@ class Counted(Protocol):
 Counting = Callable[[Request], Awaitable[Counted]]
 
 
+class Patched(Protocol):
+    """What a change of weights did."""
+
+    @property
+    def module_path(self) -> str:
+        """The part of the model that changed; empty after a rollback."""
+
+    @property
+    def before(self) -> str:
+        """Hash of the weights that served before."""
+
+    @property
+    def model_hash(self) -> str:
+        """Hash of those that newcomers get."""
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors were replaced."""
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """In which graphs."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, answers going on meanwhile."""
+
+    @property
+    def probe(self) -> Mapping[str, float]:
+        """What the probe saw before the switch."""
+
+
+class Patching(Protocol):
+    """An engine whose weights can be replaced while it serves. Both methods block."""
+
+    @property
+    def model_hash(self) -> str:
+        """Hash of the weights that newcomers get."""
+
+    def replace_submodule(self, module_path: str, new_state_dict: Mapping[str, Any], strict: bool = True) -> Patched:
+        """Other weights for a part of the model. Raises ``Invalid`` where they do not fit; nothing has changed then."""
+
+    def rollback(self) -> Patched:
+        """Back to the weights before the last patch. Raises ``Invalid`` where there was none."""
+
+
 def _well() -> str | None:
     return None
 
@@ -59,7 +105,7 @@ class Served:
     ``ailment`` says in a few words why the engine cannot answer, or None; ``close`` frees it (blocking);
     ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds. ``count`` tells what
     a request would cost, where the engine can; ``others`` are further names that may be asked for;
-    ``gateways`` may register pictures.
+    ``gateways`` may register pictures; ``patching`` is the engine whose weights an admin may replace.
     """
 
     name: str
@@ -72,6 +118,12 @@ class Served:
     count: Counting | None = None
     others: Mapping[str, Answer] = field(default_factory=dict)
     gateways: Gateways | None = None
+    patching: Patching | None = None
+
+    @property
+    def weights(self) -> str:
+        """Hash of the weights that a newcomer is answered with; a patch changes it."""
+        return self.model_hash if self.patching is None else self.patching.model_hash
 
     def answer_of(self, model: str | None) -> Answer:
         """Who answers under this name; None: whoever answers here. Raises ``NoSuchModel``."""
