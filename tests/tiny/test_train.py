@@ -12,11 +12,12 @@ from PIL import Image
 torch = pytest.importorskip("torch", reason="the workshop is not installed")
 
 from foveola.tiny import labels, real  # noqa: E402
+from foveola.tiny.batches import IGNORE  # noqa: E402
 from foveola.tiny.checkpoint import export_checkpoint  # noqa: E402
 from foveola.tiny.command import run  # noqa: E402
 from foveola.tiny.lessons import Plan, rate_at  # noqa: E402
 from foveola.tiny.model import Shape  # noqa: E402
-from foveola.tiny.train import star_mask, train  # noqa: E402
+from foveola.tiny.train import answer_loss, star_mask, train  # noqa: E402
 
 SMALL = Shape(vision_width=32, vision_depth=1, vision_heads=2, width=64, inner=64, depth=1, heads=2, kv_heads=1)
 QUICK = Plan(steps=4, looking=2, decay=1, real=1, scene=1, label=1, save_every=2, threads=1)
@@ -170,16 +171,16 @@ def test_a_long_answer_does_not_drown_a_short_one():
     """Two turns, of one token and of four: the weights are 1 and 1/2 each."""
     logits = torch.zeros(1, 6, 7)
     logits[0, 0, 3] = 2.0  # the short answer is likely
-    targets = torch.tensor([[3, 1, 1, 1, 1, train.IGNORE]])
+    targets = torch.tensor([[3, 1, 1, 1, 1, IGNORE]])
     turns = torch.tensor([[1, 2, 2, 2, 2, 0]])
     short = -torch.log_softmax(logits[0, 0], -1)[3]
     long = -torch.log_softmax(logits[0, 1], -1)[1]
-    assert train.answer_loss(logits, targets, turns) == pytest.approx(float((short + 4 * 0.5 * long) / 3), rel=1e-6)
+    assert answer_loss(logits, targets, turns) == pytest.approx(float((short + 4 * 0.5 * long) / 3), rel=1e-6)
 
 
 def test_an_unknown_answer_teaches_nothing():
     logits = torch.ones(1, 2, 5, requires_grad=True)
-    loss = train.answer_loss(logits, torch.full((1, 2), train.IGNORE), torch.ones(1, 2, dtype=torch.long))
+    loss = answer_loss(logits, torch.full((1, 2), IGNORE), torch.ones(1, 2, dtype=torch.long))
     assert float(loss) == 0
     loss.backward()
     assert float(logits.grad.abs().sum()) == 0
