@@ -15,7 +15,9 @@ from foveola.compress.cut import Costs, decide  # noqa: E402
 from foveola.compress.example import predicted  # noqa: E402
 from foveola.compress.masks import Search, gather_importance, gather_moments, search_gates  # noqa: E402
 from foveola.compress.prune import PruneOptions, finding_of, prune_model, write_narrowed  # noqa: E402
+from foveola.compress.recipe import recipe_of  # noqa: E402
 from foveola.compress.recover import Recovery, recover, teach  # noqa: E402
+from foveola.compress.run import compress  # noqa: E402
 from foveola.compress.units import narrow, unit_groups  # noqa: E402
 from foveola.exchange import Invalid  # noqa: E402
 from foveola.family import family_of  # noqa: E402
@@ -135,6 +137,24 @@ def test_moments_are_those_of_what_the_consumer_reads() -> None:
         group.name: 16 for group in groups if group.half == "vision"
     }
     assert found[groups[-1].name].gram.shape == (160, 160)
+
+
+def test_a_recipe_prunes_and_the_lineage_says_what_is_left(tmp_path: Path) -> None:
+    source = random_checkpoint(tmp_path / "source")
+    (tmp_path / "samples.jsonl").write_text('{"text": "a scratch at the top left, a pit in the centre"}\n')
+    step = {"use": "prune", "share": 0.25, "halves": ["decoder"], "kinds": ["channels"]}
+    document = {"calibration": {"samples": "samples.jsonl"}, "step": [step]}
+    made = compress(source, recipe_of(document, tmp_path), tmp_path / "out")
+    finding = made.lineage[-1]
+    kept = finding.options["kept"]
+    assert sum(after for _, after in kept.values()) <= 0.75 * sum(before for before, _ in kept.values())
+    assert finding.after["channel_utilisation"] == 1
+    assert set(made.config["foveola_widths"]) == {
+        f"model.language_model.layers.{n}.mlp.{name}_proj" for n in range(2) for name in ("gate", "up", "down")
+        if kept[f"model.language_model.layers.{n}.channels"][1] < 160
+    }
+    with pytest.raises(Invalid, match=r"give the recipe \[calibration\] samples = FILE"):
+        compress(source, recipe_of({"step": [step]}, tmp_path), tmp_path / "other")
 
 
 def _png() -> bytes:

@@ -90,13 +90,16 @@ def propagate(links: Sequence[Link], *, start: float = 0.0) -> list[Error]:
 Function = Callable[[Tensor], Tensor]
 
 
-def spectral_gain(function: Function, at: Tensor, *, iterations: int = 12, seed: int = 0) -> float:
-    """``σ_max(J) ‖x‖ / ‖f(x)‖`` of ``function`` at ``at``, by power iteration on JᵀJ.
+def spectral_gain(
+    function: Function, at: Tensor, *, iterations: int = 12, seed: int = 0, scale: float | None = None
+) -> float:
+    """``σ_max(J) ‖x‖ / ‖f(x)‖`` of ``function`` at ``at``, by power iteration; with ``scale``, ``σ_max(J) scale``.
 
     Power iteration comes from below; what is returned is enlarged by the last step's relative change.
     """
     v = torch.randn(at.shape, generator=torch.Generator().manual_seed(seed))
     before = now = 0.0
+    relative = 1.0
     for _ in range(iterations):
         v = v / v.norm().clamp(min=1e-30)
         output, pushed = torch.func.jvp(function, (at,), (v,))
@@ -105,18 +108,21 @@ def spectral_gain(function: Function, at: Tensor, *, iterations: int = 12, seed:
             return 0.0
         _, pull = torch.func.vjp(function, at)
         (v,) = pull(pushed)
-        scale = float(at.norm() / output.norm().clamp(min=1e-30))
-    return now * (1 + abs(now - before) / now) * scale
+        relative = float(at.norm() / output.norm().clamp(min=1e-30))
+    return now * (1 + abs(now - before) / now) * (relative if scale is None else scale)
 
 
-def mean_gain(function: Function, at: Tensor, *, probes: int = 4, seed: int = 0) -> float:
-    """Root-mean-square factor by which ``function`` enlarges a relative error in a random direction at ``at``."""
+def mean_gain(
+    function: Function, at: Tensor, *, probes: int = 4, seed: int = 0, scale: float | None = None
+) -> float:
+    """Root-mean-square factor by which ``function`` enlarges a relative error in a random direction at ``at``; with
+    ``scale``, an absolute one times ``scale``."""
     generator = torch.Generator().manual_seed(seed)
     squares = []
-    scale = 1.0
+    relative = 1.0
     for _ in range(probes):
         v = torch.randn(at.shape, generator=generator)
         output, pushed = torch.func.jvp(function, (at,), (v,))
-        scale = float(at.norm() / output.norm().clamp(min=1e-30))
+        relative = float(at.norm() / output.norm().clamp(min=1e-30))
         squares.append(float(pushed.square().sum() / v.square().sum()))
-    return (sum(squares) / len(squares)) ** 0.5 * scale
+    return (sum(squares) / len(squares)) ** 0.5 * (relative if scale is None else scale)

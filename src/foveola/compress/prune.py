@@ -135,9 +135,11 @@ def prune_model(
     if options.recover_steps:
         how = Recovery(options.recover_steps, rate=options.recover_rate, seed=options.seed)
         steps = options.recover_steps
-        losses = recover(
-            model, family, examples, targets, how, lambda n, loss: tell(f"recovery, loss {loss:.3f}", 0.5 + 0.5 * n / steps)
-        )
+
+        def told(done: int, loss: float) -> None:
+            tell(f"recovery, loss {loss:.3f}", 0.5 + 0.5 * done / steps)
+
+        losses = recover(model, family, examples, targets, how, told)
     after = _weights(model, left), utilised(model, left, options.rows_of, tile)
     figures = {
         "unit_weights_before": before[0],
@@ -200,7 +202,7 @@ def _costs(
 
 
 def _shapes(model: nn.Module, group: UnitGroup, units: int, rows: int) -> list[Shape]:
-    """The products of a group with ``units`` left: its producers side by side, as they are compiled, and its consumer."""
+    """The products of a group with ``units`` left: producers side by side, as they are compiled, and the consumer."""
     produced = sum(spans.shape[1] for spans in group.producers.values()) * units
     first = linear(model, next(iter(group.producers)))
     consumer = linear(model, group.consumer)
@@ -237,7 +239,7 @@ def finding_of(pruned: Pruned, options: PruneOptions, seconds: float) -> Finding
     plain = max((layer.error_cut for layer in pruned.layers), default=0.0)
     return Finding(
         step="compress.prune",
-        changed=f"{gone:.1%} of the units' weights taken out of {len(pruned.layers)} layers, in tiles of {options.chip}",
+        changed=f"{gone:.1%} of the units' weights out of {len(pruned.layers)} groups, in tiles of {options.chip}",
         before={**before, "worst_layer_error": round(plain, 6)},
         after={**after, "worst_layer_error": round(worst, 6)},
         seconds=seconds,

@@ -37,7 +37,10 @@ from foveola.artifact.checkpoint import SEAL_FILE
 from foveola.exchange import Invalid
 
 STEPS = {
+    "awq": "foveola.compress.awq",
     "round": "foveola.compress.rounding",
+    "precision": "foveola.compress.precision",
+    "prune": "foveola.compress.pruning",
 }
 """Name of a step -> the module that registers it."""
 

@@ -110,7 +110,8 @@ CHIPS: Mapping[str, Chip] = {chip.name: chip for chip in _CHIPS}
 def chip_of(name: str) -> Chip:
     """The chip of that name. Raises ``Invalid`` with those that are known."""
     if name not in CHIPS:
-        raise Invalid(f"the chip is {name!r}; known are {', '.join(CHIPS)}. Choose one, or add its tiles.", field="chip")
+        known = ", ".join(CHIPS)
+        raise Invalid(f"the chip is {name!r}; known are {known}. Choose one, or add its tiles.", field="chip")
     return CHIPS[name]
 
 

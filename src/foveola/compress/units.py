@@ -71,7 +71,7 @@ def unit_groups(
         came = repr(unknown[0]) if unknown else "nothing"
         raise Invalid(f"halves names {came}; expected {', '.join(HALVES)} or both.", field="halves")
     found: list[UnitGroup] = []
-    if "vision" in halves:
+    if "vision" in halves and family.parts.vision:  # a model that reads text only has no tower
         found += _tower_groups(model, family, config)
     if "decoder" in halves:
         found += _decoder_groups(model, family, config)

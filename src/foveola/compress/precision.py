@@ -1,0 +1,306 @@
+"""``precision``: bits and group size per matrix, chosen by what they cost the answers, what they weigh and how fast
+they are.
+
+Sensitivities on calibration data → a predicted cost for every way to store every matrix → the mixed-integer program →
+packed weights. What was predicted and decided is written beside them, in ``precision.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from foveola.artifact import Checkpoint, Finding
+from foveola.compress.bits import Assignment, Limits, Option, assign
+from foveola.compress.example import Example, predicted
+from foveola.compress.gptq import gptq
+from foveola.compress.latency import LatencyTable, Shape
+from foveola.compress.rounding import matrices
+from foveola.compress.samples import read_examples
+from foveola.compress.sensitivity import Sensitivity, measure, relative_weight_error
+from foveola.compress.steps import Workbench, step
+from foveola.compress.stream import Changed, rewrite
+from foveola.exchange import Invalid
+from foveola.family import Family, family_of
+from foveola.weights.formats import Format, parse_storage
+from foveola.weights.loading import load
+from foveola.weights.packed import Packed, pack
+from foveola.weights.patterns import matched_any
+from foveola.weights.skeleton import skeleton
+from foveola.weights.store import packed_entry, packed_tensors
+
+RECORD = "precision.json"
+ALIGNMENT = 16
+PRESETS: Mapping[str, tuple[str, str]] = {
+    "int4+fp16": ("int4/32", "fp16"),
+    "int4+fp32": ("int4/32", "fp32"),
+    "int8+fp32": ("int8/32", "fp32"),
+}
+"""Name -> storage of every matrix, and what activations are computed in. CPUs compute fp16 activations in fp32."""
+Rounding = Literal["nearest", "gptq"]
+
+
+def packing(rounding: Rounding) -> Callable[[Tensor, Tensor, Format], Packed]:
+    """(weight [N, K], second moments of its input [K, K], format) -> packed."""
+    if rounding == "gptq":
+        return gptq
+    return lambda weight, moments, form: pack(weight, form)
+
+
+def row_bytes(inner: int, form: Format) -> int:
+    """Bytes from one row of the packed integers to the next."""
+    return -(-inner // form.block) * form.block * form.bits // 8
+
+
+def options_of(
+    weight_NK: Tensor,
+    known: Sensitivity,
+    formats: Sequence[Format],
+    rounding: Rounding = "nearest",
+    times: Callable[[int, int, Format], tuple[float, float]] | None = None,
+) -> list[Option]:
+    """The ways to store a matrix, with predicted cost; formats whose rows would not lie on 128-bit boundaries are left
+    out. ``times`` gives (prefill, decode) milliseconds of K, N and a format.
+
+    Raises ``Invalid`` where no format is left.
+    """
+    found = []
+    for form in formats:
+        if row_bytes(weight_NK.shape[1], form) % ALIGNMENT:
+            continue
+        packed = packing(rounding)(weight_NK, known.gram, form)
+        prefill, decode = times(weight_NK.shape[1], weight_NK.shape[0], form) if times else (0.0, 0.0)
+        cost = known.cost(weight_NK, packed.dequantised())
+        found.append(Option(str(form), cost, packed.nbytes, form.bits, prefill, decode))
+    if not found:
+        raise Invalid(
+            f"rows of {weight_NK.shape[1]} weights end on 128-bit boundaries in none of "
+            f"{', '.join(map(str, formats))}; allow a larger block.",
+            field="storages",
+        )
+    return found
+
+
+def answers_of(model: nn.Module, examples: Sequence[Example]) -> list[Callable[[], Tensor]]:
+    """The examples as what `sensitivity.measure` runs."""
+
+    def run(example: Example) -> Callable[[], Tensor]:
+        return lambda: predicted(model, example)[0]
+
+    return [run(example) for example in examples]
+
+
+def choose(
+    model: nn.Module,
+    known: Mapping[str, Sensitivity],
+    formats: Sequence[Format],
+    limits: Limits,
+    *,
+    rounding: Rounding = "nearest",
+    times: Callable[[int, int, Format], tuple[float, float]] | None = None,
+    ties: Sequence[Sequence[str]] = (),
+    told: Callable[[str], None] = lambda path: None,
+) -> tuple[Assignment, dict[str, list[Option]]]:
+    """The assignment for the layers in ``known``, and all the options that it was chosen from."""
+    options = {}
+    for path, one in known.items():
+        told(path)
+        weight = model.get_submodule(path).weight
+        assert isinstance(weight, Tensor)
+        options[path] = options_of(weight, one, formats, rounding, times)
+    weights = {path: int(model.get_submodule(path).weight.numel()) for path in known}  # type: ignore[operator, union-attr]
+    return assign(options, limits, weights=weights, ties=ties), options
+
+
+def measured_times(table: LatencyTable, prefill_rows: int) -> Callable[[int, int, Format], tuple[float, float]]:
+    """Milliseconds of a product in prefill and in decoding, measured here as they are asked for."""
+
+    def times(inner: int, outer: int, form: Format) -> tuple[float, float]:
+        shapes = [Shape(rows, inner, outer, str(form)) for rows in (prefill_rows, 1)]
+        table.measure(shapes)
+        prefill, decode = (table.of(shape) / 1000 for shape in shapes)
+        return prefill, decode
+
+    return times
+
+
+def ties_of(family: Family, paths: Sequence[str]) -> list[list[str]]:
+    """Layers of ``paths`` that the compiled graphs multiply side by side: query, key and value of a block."""
+    inputs = [(family.parts.decoder, family.decoder.attention_inputs)]
+    if family.parts.vision:
+        inputs.append((family.parts.vision, family.tower.attention_inputs))
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        for part, names in inputs:
+            name = next((name for name in names if path.startswith(f"{part}.") and path.endswith(f".{name}")), None)
+            if name is not None and len(names) > 1:
+                found.setdefault(path.removesuffix(name), []).append(path)
+    return [group for group in found.values() if len(group) > 1]
+
+
+@step("precision")
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Bits and group size per matrix.
+
+    patterns   the matrices that take part
+    preset     one of ``PRESETS`` for all of them instead of a choice
+    storages   what may be chosen
+    bits       average bits per weight, at most (scales not counted)
+    size_bytes bytes of all of them, scales counted, at most
+    prefill_ms, decode_ms  time of their products on this machine, at most, over ``prefill_rows`` rows and over one
+    rounding   nearest or gptq
+    """
+
+    patterns: tuple[str, ...] = ("*_proj", "*.qkv", "*.proj", "*.fc1", "*.fc2", "*.mlp.[02]")
+    preset: Literal["int4+fp16", "int4+fp32", "int8+fp32"] | None = None
+    storages: tuple[str, ...] = ("int2/64", "int4/32", "int4/64", "int8/32")
+    bits: float | None = None
+    size_bytes: float | None = None
+    prefill_ms: float | None = None
+    decode_ms: float | None = None
+    prefill_rows: int = 256
+    rounding: Rounding = "gptq"
+    tie_attention: bool = True
+
+    def run(self, source: Checkpoint, folder: Path, bench: Workbench) -> Finding:
+        """Measure, choose and pack. Raises ``Invalid`` for limits that cannot be kept."""
+        start = time.perf_counter()
+        if bench.calibration is None:
+            raise Invalid(
+                "precision calibrates on samples; give the recipe [calibration] samples = FILE.", field="samples"
+            )
+        family = family_of(source.config)
+        model = load(source, family)
+        linears = {path for path, module in model.named_modules() if isinstance(module, nn.Linear)}
+        candidates = [path for path in matrices(skeleton(source, family), source) if path in linears]
+        wanted = _known_patterns(self.patterns, candidates)
+        paths = matched_any(wanted, candidates)
+        bench.tell("sensitivities", 0.05)
+        examples = read_examples(bench.calibration, source, family)
+        known = measure(model, paths, answers_of(model, examples), seed=bench.seed)
+        assignment, options = self._choice(model, family, known, bench)
+        packed = _packed(model, known, assignment, self.rounding)
+        record = record_of(model, known, assignment, options, packed)
+        written = _write(source, family, folder, packed, bench)
+        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        return Finding(
+            step="compress.precision",
+            changed=f"{len(packed)} matrices in {assignment.bits:.3g} bits on average, chosen by predicted cost",
+            before={"weight_bytes": written[0], "predicted_kl": 0.0},
+            after={
+                "weight_bytes": written[1],
+                "predicted_kl": round(assignment.cost, 8),
+                "bits": round(assignment.bits, 4),
+            },
+            measured=False,
+            seconds=time.perf_counter() - start,
+            options={"activations": PRESETS[self.preset][1] if self.preset else "fp32"},
+        )
+
+    def _choice(
+        self, model: nn.Module, family: Family, known: Mapping[str, Sensitivity], bench: Workbench
+    ) -> tuple[Assignment, dict[str, list[Option]]]:
+        storages = (PRESETS[self.preset][0],) if self.preset else self.storages
+        formats = [_format(text) for text in storages]
+        limits = Limits(self.size_bytes, self.prefill_ms, self.decode_ms, self.bits)
+        timed = self.prefill_ms is not None or self.decode_ms is not None
+        return choose(
+            model,
+            known,
+            formats,
+            limits,
+            rounding=self.rounding,
+            times=measured_times(LatencyTable(), self.prefill_rows) if timed else None,
+            ties=ties_of(family, list(known)) if self.tie_attention else (),
+            told=lambda path: bench.tell(f"ways to store {path}", 0.5),
+        )
+
+
+def _known_patterns(patterns: Sequence[str], candidates: Sequence[str]) -> tuple[str, ...]:
+    """The patterns as they are, but of the defaults only those that this family has layers for."""
+    if tuple(patterns) != Precision.__dataclass_fields__["patterns"].default:
+        return tuple(patterns)
+    return tuple(p for p in patterns if any(fnmatchcase(path, p) for path in candidates)) or ("*",)
+
+
+def _format(text: str) -> Format:
+    storage = parse_storage(text, field="storages")
+    if not isinstance(storage, Format):
+        raise Invalid(f"storages names {text!r}; expected formats of few bits, as int4/64.", field="storages")
+    return storage
+
+
+def _packed(
+    model: nn.Module, known: Mapping[str, Sensitivity], assignment: Assignment, rounding: Rounding
+) -> dict[str, Packed]:
+    pack_with = packing(rounding)
+    found = {}
+    for path, text in assignment.storage.items():
+        weight = model.get_submodule(path).weight
+        assert isinstance(weight, Tensor)
+        found[path] = pack_with(weight, known[path].gram, _format(text))
+    return found
+
+
+def record_of(
+    model: nn.Module,
+    known: Mapping[str, Sensitivity],
+    assignment: Assignment,
+    options: Mapping[str, Sequence[Option]],
+    packed: Mapping[str, Packed],
+) -> dict[str, Any]:
+    """What was predicted and decided per layer, as JSON: costs are modelled, relative errors measured."""
+    layers = {}
+    for path, storage in assignment.storage.items():
+        weight = model.get_submodule(path).weight
+        assert isinstance(weight, Tensor)
+        rounded = packed[path].dequantised()
+        layers[path] = {
+            "storage": storage,
+            "predicted_kl": known[path].cost(weight, rounded),
+            "relative_output_error": known[path].relative_error(weight, rounded),
+            "relative_weight_error": relative_weight_error(weight, rounded),
+            "row_bytes": row_bytes(packed[path].inner, packed[path].format),
+            "considered": {one.storage: one.cost for one in options[path]},
+        }
+    return {"bits": assignment.bits, "bytes": assignment.bytes, "predicted_kl": assignment.cost, "layers": layers}
+
+
+def _write(
+    source: Checkpoint, family: Family, folder: Path, packed: Mapping[str, Packed], bench: Workbench
+) -> tuple[int, int]:
+    """The checkpoint with those matrices packed; bytes of all weights before and after."""
+
+    def change(block: str, tensors: dict[str, Tensor]) -> Changed:
+        kept: dict[str, Tensor] = {}
+        entries = {}
+        for name, tensor in tensors.items():
+            path = name.removesuffix(".weight")
+            if path in packed and name != path:
+                kept |= packed_tensors(path, packed[path])
+                entries[path] = packed_entry(packed[path])
+            else:
+                kept[name] = tensor
+        sizes = {"before": sum(t.nbytes for t in tensors.values()), "after": sum(t.nbytes for t in kept.values())}
+        return Changed(kept, entries, sizes)
+
+    model = skeleton(source, family)
+    figures = rewrite(source, model, folder, bench.journal, change, bench.tell)
+    return sum(one["before"] for one in figures), sum(one["after"] for one in figures)
+
+
+@torch.no_grad()
+def round_in_place(model: nn.Module, packed: Mapping[str, Packed]) -> None:
+    """Give the layers of ``model`` the weights that ``packed`` stands for."""
+    for path, one in packed.items():
+        module: Any = model.get_submodule(path)
+        module.weight = nn.Parameter(one.dequantised(), requires_grad=False)
