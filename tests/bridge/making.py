@@ -44,7 +44,7 @@ def plant(folder: Path) -> Path:
 
 
 def letters(texts: Sequence[str]) -> Vectors:
-    """An encoder that knows only which letters follow one another: hashed pairs of characters, unit vectors [N, 256]."""
+    """An encoder that knows only which letters follow one another: hashed pairs, unit vectors [N, 256]."""
     found = np.zeros((len(texts), 256), np.float32)
     for row, text in zip(found, texts, strict=True):
         padded = f" {text.lower()} "

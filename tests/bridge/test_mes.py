@@ -90,13 +90,13 @@ def test_a_failing_effect_is_undone_and_gives_its_turn_away(tmp_path: Path) -> N
     [
         ({"schema": "other"}, "not of the schema foveola.bridge.command"),
         ({"version": 2}, "has version 2; understood here is 1"),
-        ({"number": "1"}, "`number` is '1'; expected a int"),
-        ({"key": None}, "`key` is None; expected a str"),
+        ({"number": "1"}, "`number` is '1'; expected int"),
+        ({"key": None}, "`key` is None; expected str"),
     ],
 )
 def test_what_is_no_command_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(BadCommand) as refused:
-        parse(json.dumps(command("a", 1, **change)).encode())
+        parse(json.dumps({**command("a", 1), **change}).encode())
     assert message in refused.value.message
     for value in (b"{", b"\xff", b"[]", None):
         with pytest.raises(BadCommand, match="The message is not"):

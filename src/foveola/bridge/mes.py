@@ -82,12 +82,11 @@ class Ledger:
         row = self.base.execute("SELECT number FROM last WHERE epoch = ? AND key = ?", (epoch, key)).fetchone()
         last: int = row[0] if row else 0
         if number > last + 1:
-            if command.get("urgent"):
-                return [self._do(command)]
+            # An urgent one is done at once and parked all the same, so that its number is not missed later.
             self.base.execute(
                 "INSERT OR IGNORE INTO parked VALUES (?, ?, ?, ?, ?)", (epoch, key, number, json.dumps(command), now_s)
             )
-            return []
+            return [self._do(command)] if command.get("urgent") else []
         settled = [self._do(command)]
         number = max(number, last)
         while (follower := self._waiting(epoch, key, number + 1)) is not None:
@@ -149,7 +148,7 @@ def parse(value: bytes | None) -> dict[str, Any]:
     for name, kind in (("idempotency_key", str), ("epoch", str), ("key", str), ("number", int),
                        ("resolved_intent", str)):  # fmt: skip
         if type(command.get(name)) is not kind:
-            raise BadCommand(f"The command's `{name}` is {command.get(name)!r}; expected a {kind.__name__}.")
+            raise BadCommand(f"The command's `{name}` is {command.get(name)!r}; expected {kind.__name__}.")
     return command
 
 

@@ -25,7 +25,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "%": ("%", 1), "分钟": ("s", 60), "minutes": ("s", 60), "秒": ("s", 1), "seconds": ("s", 1), "小时": ("s", 3600),
 }  # fmt: skip
 _UNIT = "|".join(sorted((re.escape(unit) for unit in UNITS), key=len, reverse=True))
-_WITH_UNIT = re.compile(rf"(?<![\w.])(-?\d+(?:\.\d+)?)\s*({_UNIT})(?![a-z])", re.IGNORECASE)
+_WITH_UNIT = re.compile(rf"(?<![A-Za-z0-9_.])(-?\d+(?:\.\d+)?)\s*({_UNIT})(?![a-z])", re.IGNORECASE)
 
 
 def chinese_number(text: str) -> float:

@@ -1,7 +1,5 @@
 """The bridge over HTTP: hand in instructions and events, review, read the audit."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable
@@ -52,7 +50,11 @@ class DecisionBody(BaseModel):
 def create_router(desk: Desk, identify: Identify, clock: Callable[[], float] = time.time) -> APIRouter:
     """The routes below ``/v1/bridge`` and the page ``/review``."""
     router = APIRouter(tags=["bridge"])
-    Who = Annotated[str, Depends(identify)]
+
+    def asking(request: Request) -> str:  # declared here, so that any callable may identify
+        return identify(request)
+
+    Who = Annotated[str, Depends(asking)]
 
     @router.post("/v1/bridge/instructions", summary="Hand in an instruction")
     async def take(body: InstructionBody, who: Who) -> dict[str, Any]:
