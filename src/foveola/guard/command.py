@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from foveola.exchange import Invalid
+from foveola.artifact.audit import AuditLog
+from foveola.exchange import BadImage, Invalid
 from foveola.guard.digests import SIZE, open_digests, read_digests, sort_digests, write_digests
 from foveola.guard.keys import private_key
 from foveola.guard.wordfilter import ACTIONS, WordStream
 from foveola.guard.words import compile_words, load_words, parse_words, read_list, write_words
+
+_JPEG = b"\xff\xd8"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     allow.add_argument("--sign", metavar="KEY", type=Path, help="private Ed25519 key in PEM")
     allow.add_argument("--json", action="store_true", help="print figures for programs")
     allow.set_defaults(task=_allow)
+    blur = tasks.add_parser("blur", help="write pictures without faces, licence plates and metadata")
+    blur.add_argument("pictures", metavar="PICTURE", type=Path, nargs="+")
+    blur.add_argument("--out", metavar="DIR", type=Path, required=True, help="a folder; names stay")
+    blur.add_argument("--audit", metavar="FILE", type=Path, help="the hash-chained log of what was done")
+    blur.add_argument("--json", action="store_true", help="print one object per picture for programs")
+    blur.set_defaults(task=_blur)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,6 +89,31 @@ def _allow(arguments: argparse.Namespace) -> int:
     else:
         signed = "signed" if key is not None else "not signed"
         print(f"{arguments.out}: {len(kept):,} digests, version {version}, {signed}")
+    return 0
+
+
+def _blur(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.progress import track
+
+    from foveola.guard.privacy import Deidentifier
+
+    audit = AuditLog(arguments.audit) if arguments.audit is not None else None
+    deidentifier = Deidentifier.open(audit)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for path in track(arguments.pictures, "Erasing…", console=Console(stderr=True), disable=arguments.json):
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BadImage(f"{path.name} cannot be read ({error.strerror}); name a picture's file.") from None
+        done = deidentifier.picture(data, name=path.name)
+        out = arguments.out / f"{path.stem}{'.jpg' if done.data.startswith(_JPEG) else '.png'}"
+        out.write_bytes(done.data)
+        counts = {f"{kind}s": sum(one.kind == kind for one in done.regions) for kind in ("face", "plate")}
+        if arguments.json:
+            print(json.dumps({"picture": path.name, "out": out.name, **counts, "coordinates": done.coordinate_hash}))
+        else:
+            print(f"{out}: {counts['faces']} faces and {counts['plates']} plates erased")
     return 0
 
 

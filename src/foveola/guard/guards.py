@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+from foveola.artifact.audit import AuditLog
 from foveola.exchange import Answer, Damaged
 from foveola.guard.allowed import Listing, allowed
 from foveola.guard.digests import Digests, open_digests
@@ -19,6 +20,9 @@ from foveola.guard.worded import worded
 from foveola.guard.wordfilter import Action, scrub
 from foveola.guard.words import Words, load_words
 
+if TYPE_CHECKING:
+    from foveola.guard.privacy import Deidentifier
+
 
 @dataclass(frozen=True, slots=True)
 class Guards:
@@ -29,6 +33,7 @@ class Guards:
     digests: ReloadedFile[Digests] | None = None
     live: LiveDigests | None = None
     gateways: Gateways | None = None
+    deidentifier: Deidentifier | None = None
 
     @classmethod
     def open(cls, options: GuardOptions) -> Guards:
@@ -40,10 +45,14 @@ class Guards:
         if options.allowlist_live is not None and options.allowlist_gateways is not None:
             live = LiveDigests(options.allowlist_live)
             gateways = Gateways(options.allowlist_gateways, live)
-        return cls(options, words, digests, live, gateways)
+        return cls(options, words, digests, live, gateways, _deidentifier(options))
 
     def around(self, answer: Answer, tell: Tell = nobody) -> Answer:
         """``answer``, guarded. What looks at the text is outermost, so that cached answers pass it too."""
+        if self.deidentifier is not None:
+            from foveola.guard.privacy import private
+
+            answer = private(answer, self.deidentifier, tell)
         if self.options.allowlisting:
             answer = allowed(answer, self._listings, self._allowlist_mode(), tell)
         if self.words is not None:
@@ -71,6 +80,14 @@ class Guards:
             return None if action == OFF else cast("Action", action)
 
         return action_of
+
+
+def _deidentifier(options: GuardOptions) -> Deidentifier | None:
+    if not options.privacy:
+        return None
+    from foveola.guard.privacy import Deidentifier  # brings onnxruntime, which other guards do without
+
+    return Deidentifier.open(AuditLog(options.audit) if options.audit is not None else None)
 
 
 def _never_older(key_path: Path | None) -> Callable[[Path], Digests]:
