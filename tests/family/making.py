@@ -286,8 +286,94 @@ def llama(folder: Path) -> None:
     save_tokenizer(folder, byte_level(special, 400), special[1:], CHAT_TEMPLATE, eos_token="<|im_end|>")
 
 
+PHI3_TOKENS = (
+    "<unk>", "<s>", "<|endoftext|>", "<|image|>", "<|assistant|>", "<|end|>", "<|user|>", "<|system|>",
+)  # fmt: skip
+PHI3_TEMPLATE = (
+    "{% for message in messages %}{{'<|' + message['role'] + '|>' + '\n' + message['content'] + '<|end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+
+
+def phi3_v(folder: Path) -> None:
+    """In the layout of the published checkpoints: an old config, two shards, blanks that control tokens swallow."""
+    from foveola.weights.phi3_v import Phi3VConfig, Phi3VForCausalLM
+
+    settings = {
+        **TEXT,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 4096,
+        "original_max_position_embeddings": 1024,
+        "rope_scaling": {"type": "su", "short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [2.0] * 8},
+        "rope_theta": 10000.0,
+        "sliding_window": 4096,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+        "image_token_id": 3,
+        "img_processor": {
+            "name": "clip_vision_model",
+            "model_name": "openai/clip-vit-large-patch14-336",
+            "vision_config": {key: value for key, value in CLIP.items() if key != "model_type"},
+        },
+        "embd_layer": {"embedding_cls": "image", "hd_transform_order": "sub_glb", "projection_cls": "mlp"},
+    }
+    model = enlivened(Phi3VForCausalLM(Phi3VConfig(**settings)), 6)
+    model.save_pretrained(folder, max_shard_size="600KB")
+    config = json.dumps({"model_type": "phi3_v", "architectures": ["Phi3VForCausalLM"], **settings})
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    generation = json.dumps({"eos_token_id": [2, 5], "pad_token_id": 2})
+    (folder / "generation_config.json").write_text(generation, encoding="utf-8")
+    tokenizer = sentence_piece(PHI3_TOKENS, 400)
+    data = json.loads(tokenizer.to_str())
+    for entry in data["added_tokens"]:
+        entry["rstrip"] = entry["content"] in PHI3_TOKENS[4:]
+    named = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
+    (folder / "tokenizer.json").write_text(json.dumps(data), encoding="utf-8")
+    written = json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": PHI3_TEMPLATE, **named})
+    (folder / "tokenizer_config.json").write_text(written, encoding="utf-8")
+    (folder / "preprocessor_config.json").write_text(json.dumps({"num_crops": 4}), encoding="utf-8")
+
+
+INTERNVL_TOKENS = (*QWEN_TOKENS[:3], "<img>", "</img>", "<IMG_CONTEXT>")
+INTERNVL_TEMPLATE = QWEN_TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", "<IMG_CONTEXT>\n")
+
+
+def internvl(folder: Path) -> None:
+    from transformers import GotOcr2ImageProcessorPil, InternVLConfig, InternVLForConditionalGeneration
+
+    config = InternVLConfig(
+        vision_config={
+            "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "image_size": [56, 56], "patch_size": [14, 14], "norm_type": "layer_norm", "attention_bias": True,
+        },
+        text_config={"model_type": "qwen2", **TEXT, "eos_token_id": 2, "pad_token_id": 0},
+        image_token_id=5,
+        image_seq_length=4,
+        downsample_ratio=0.5,
+    )  # fmt: skip
+    model = enlivened(InternVLForConditionalGeneration(config), 7)
+    model.generation_config.eos_token_id, model.generation_config.pad_token_id = 2, 0
+    model.save_pretrained(folder)
+    tokenizer = byte_level(INTERNVL_TOKENS, 400)
+    save_tokenizer(folder, tokenizer, INTERNVL_TOKENS[1:], INTERNVL_TEMPLATE, eos_token="<|im_end|>")
+    GotOcr2ImageProcessorPil(size={"height": 56, "width": 56}, max_patches=6).save_pretrained(folder)
+
+
 MAKERS: dict[str, Callable[[Path], None]] = {
-    make.__name__: make for make in (qwen2_5_vl, qwen3_vl, qwen3_vl_moe, llava, llava_next, idefics3, smolvlm, llama)
+    make.__name__: make
+    for make in (
+        qwen2_5_vl,
+        qwen3_vl,
+        qwen3_vl_moe,
+        llava,
+        llava_next,
+        idefics3,
+        smolvlm,
+        phi3_v,
+        internvl,
+        llama,
+    )
 }
 
 

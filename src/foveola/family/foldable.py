@@ -14,10 +14,10 @@ from foveola.family.base import Family
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """``targets`` read what ``source`` gives. Paths begin at a block (``in_block``) or at the model's root.
+    """``targets`` read what ``source`` gives; paths begin at the block.
 
-    ``rows`` says which of the source's rows feed them: all, or the last part of that many equal ones (value within
-    query_key_value, up within gate_up).
+    With ``parts`` above 1 the source holds several layers in one, and only the last of so many equal parts of its rows
+    feeds them (value within query_key_value, up within gate_up).
     """
 
     source: str
@@ -27,15 +27,16 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Vision tower or decoder: its list of blocks, the folds of every block, and those outside of the blocks.
+    """Vision tower or decoder: its list of blocks, and the folds of every block.
 
-    ``linears`` are the matrices of a block, ``outside`` those between the last block and the next half.
+    ``tail`` is the module between the tower's blocks and the decoder, empty where there is none.
     """
 
     name: str
     blocks: str
     folds: tuple[Fold, ...]
-    outside_folds: tuple[Fold, ...] = ()
+    tail: str = ""
+    tail_folds: tuple[Fold, ...] = ()
 
 
 def halves(family: Family) -> tuple[Half, ...]:
@@ -66,10 +67,21 @@ def _tower(family: Family) -> Half:
     ]
     if names.gate:
         folds.append(Fold(names.up, (names.down,)))
-    outside = []
     if family.parts.projector:
-        if family.parts.projector_norm:
-            outside.append(Fold(family.parts.projector_norm, family.parts.projector[:1]))
+        norm, up = family.parts.projector_norm, family.parts.projector[0]
     else:
-        outside.append(Fold(f"{root}.{names.merger_norm}", (f"{root}.{names.merger_up}",)))
-    return Half("vision", f"{root}.{names.blocks}", tuple(folds), tuple(outside))
+        norm, up = f"{root}.{names.merger_norm}", f"{root}.{names.merger_up}"
+    tail = _common_root(norm or up, up)
+    inside = len(tail) + 1
+    tail_folds = (Fold(norm[inside:], (up[inside:],)),) if norm and tail else ()
+    return Half("vision", f"{root}.{names.blocks}", tuple(folds), tail, tail_folds)
+
+
+def _common_root(one: str, other: str) -> str:
+    """The path of the module that holds both: ``model.visual.merger`` of its norm and its first layer."""
+    shared = []
+    for a, b in zip(one.split(".")[:-1], other.split(".")[:-1], strict=False):
+        if a != b:
+            break
+        shared.append(a)
+    return ".".join(shared)

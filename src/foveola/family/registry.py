@@ -5,8 +5,10 @@ from __future__ import annotations
 from foveola.exchange import Unsupported
 from foveola.family.base import Config, Family
 from foveola.family.idefics3 import IDEFICS3, SMOLVLM
+from foveola.family.internvl import INTERNVL
 from foveola.family.llama import LLAMA, MISTRAL
 from foveola.family.llava import LLAVA, LLAVA_NEXT
+from foveola.family.phi3_v import PHI3_V
 from foveola.family.qwen2_5_vl import QWEN2_5_VL
 from foveola.family.qwen2_vl import QWEN2_VL
 from foveola.family.qwen3_vl import QWEN3_VL, QWEN3_VL_MOE
@@ -22,6 +24,8 @@ _FAMILIES: dict[str, Family] = {
         LLAVA_NEXT,
         IDEFICS3,
         SMOLVLM,
+        PHI3_V,
+        INTERNVL,
         LLAMA,
         MISTRAL,
     )

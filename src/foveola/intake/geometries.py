@@ -7,8 +7,10 @@ from typing import Any
 
 from foveola.exchange import Damaged
 from foveola.intake.geometry_idefics import NamedTilesGeometry
+from foveola.intake.geometry_internvl import NearestRatioGeometry
 from foveola.intake.geometry_llava import AnyResGeometry, SquareGeometry
 from foveola.intake.geometry_packed import PackedGeometry, SizedGeometry
+from foveola.intake.geometry_phi3 import TurnedCanvasGeometry
 from foveola.intake.views import Geometry
 
 _GEOMETRIES: dict[str, Callable[[Mapping[str, Any]], Geometry]] = {
@@ -17,6 +19,8 @@ _GEOMETRIES: dict[str, Callable[[Mapping[str, Any]], Geometry]] = {
     "llava": SquareGeometry,
     "llava_next": AnyResGeometry,
     "idefics3": NamedTilesGeometry,
+    "internvl": NearestRatioGeometry,
+    "phi3_v": TurnedCanvasGeometry,
 }
 NO_PICTURES = "text"
 """The geometry of a model that reads text only."""

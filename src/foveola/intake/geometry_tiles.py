@@ -99,7 +99,7 @@ class TileGeometry(ABC):
         cut = [self.cut(picture.rgb, view) for picture, view in zip(pictures, views, strict=True)]
         counts = [len(tiles) for tiles in cut]
         empty = np.empty((0, 3, self.tile, self.tile), np.float32)
-        gathered = self._gathered(views, counts)
+        gathered = self.gathered(views, counts)
         return Packed(
             pixel_values=np.concatenate([empty, *cut]),
             position_ids=np.empty((0, 2), np.int64),
@@ -116,7 +116,8 @@ class TileGeometry(ABC):
         """See ``Geometry``: tokens are counted, int64 [1, S]."""
         return counted_positions(ids)
 
-    def _gathered(self, views: Sequence[View], counts: Sequence[int]) -> NDArray[np.int64] | None:
+    def gathered(self, views: Sequence[View], counts: Sequence[int]) -> NDArray[np.int64] | None:
+        """``gather`` of all pictures together; ``counts`` are their tiles."""
         separators = sum(counts) * self.side**2
         rows, first = [np.empty(0, np.int64)], 0
         for view, count in zip(views, counts, strict=True):

@@ -90,6 +90,7 @@ class PromptFormat:
         self._prefix = tuple(self._named(text, "prefix") for text in tokens.get("prefix") or ())
         self._variables: Mapping[str, Any] = prompt.get("variables") or {}
         self._picture_text: str | None = prompt.get("picture_text")
+        self._prefix_after_picture = self._prefix if prompt.get("prefix_after_picture") else ()
         self.merge_size: int = model["vision"].get("merge_size", 1)
         self.max_length: int = model["text"]["max_length"]
         self._longest_token = max(len(token) for token in self.tokenizer.get_vocab(with_added_tokens=True))
@@ -147,6 +148,7 @@ class PromptFormat:
                 else:
                     ids.extend(self._encoded(self._split(piece), first=False))
             spans.append((start, len(ids)))
+            ids.extend(self._prefix_after_picture)
             done = at + 1
         ids.extend(draft.ids[done:])
         return PromptTokens(

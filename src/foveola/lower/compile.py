@@ -96,9 +96,9 @@ def rules(family: Family, options: CompileOptions) -> list[Rule]:
     parts = family.parts
     seeing = [Rule(f"{parts.vision}.*", options.vision)] if family.sees else []
     return [
-        *seeing,
-        *(Rule(path, options.vision) for path in parts.projector),
         Rule(f"{parts.decoder}.*", options.decoder),
+        *seeing,  # a tower may lie inside of the decoder's path
+        *(Rule(path, options.vision) for path in parts.projector),
         Rule(parts.head, options.head),
         Rule(parts.embedding, options.embedding),
         *(Rule(pattern, storage) for pattern, storage in options.overrides.items()),
@@ -179,7 +179,9 @@ def _export(
     deep = family.decoder_shape(config).deepstack
     graphs["embed"] = export_embed(model, family, None if table is None else QEmbedding(table), deep)
     tell("exporting the decoder", 0.35)
-    graphs["decoder"] = export_decoder(model, family, config, packed, evidence_layer)
+    graphs["decoder"] = export_decoder(
+        model, family, config, packed, evidence_layer, weighs_keys=options.select_after is not None
+    )
     saved = sum(halve(graph) for graph in graphs.values())
     check_storage(graphs, family, stored)
     counts = {f"{name}_nodes": sum(count_operators(graph).values()) for name, graph in graphs.items()}

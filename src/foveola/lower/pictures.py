@@ -46,7 +46,7 @@ def tiled(
 
 
 def _alone(model: Any, tiles: list[Tensor], views: Sequence[View]) -> Sequence[Tensor]:
-    return list(model.model.get_image_features(torch.cat(tiles)).pooler_output)
+    return [one.flatten(0, -2) for one in model.model.get_image_features(torch.cat(tiles)).pooler_output]
 
 
 def _padded(tiles: list[Tensor]) -> Tensor:
@@ -64,8 +64,16 @@ def _named(model: Any, tiles: list[Tensor], views: Sequence[View]) -> Sequence[T
     return list(model.model.get_image_features(_padded(tiles)).pooler_output)
 
 
+def _turned(model: Any, tiles: list[Tensor], views: Sequence[View]) -> Sequence[Tensor]:
+    tile = tiles[0].shape[-1]
+    grids = [(view.use.used[1] // tile, view.use.used[0] // tile) for view in views]
+    return list(model.get_image_features(_padded(tiles), grids))
+
+
 _TILED: dict[str, Callable[[Any, list[Tensor], Sequence[View]], Sequence[Tensor]]] = {
     "llava": _alone,
     "llava_next": _anyres,
     "idefics3": _named,
+    "internvl": _alone,
+    "phi3_v": _turned,
 }

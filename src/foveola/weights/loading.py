@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import transformers
@@ -24,7 +26,7 @@ def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
     Raises ``Damaged`` where tensors are missing.
     """
     with no_progress_bars():
-        source = fitted_class(getattr(transformers, family.model_class), checkpoint.config)
+        source = fitted_class(model_class(family), checkpoint.config)
         model, info = source.from_pretrained(
             checkpoint.path,
             dtype=torch.float32,
@@ -61,6 +63,14 @@ def unpack_into(model: nn.Module, checkpoint: Checkpoint) -> list[str]:
         assert isinstance(weight, nn.Parameter)
         weight.copy_(from_matrix(read_packed(checkpoint, path, form, inner).dequantised(), tuple(weight.shape)))
     return list(formats)
+
+
+def model_class(family: Family) -> Any:
+    """The class of ``family``'s models: transformers', or our own where it has none."""
+    if family.native is None:
+        return getattr(transformers, family.model_class)
+    module, _, name = family.native.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 @contextmanager

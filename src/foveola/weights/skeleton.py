@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightRenaming, rename_source_key
@@ -17,6 +16,7 @@ from transformers.core_model_loading import WeightRenaming, rename_source_key
 from foveola.artifact import Checkpoint
 from foveola.exchange import Unsupported
 from foveola.family import Family
+from foveola.weights.loading import model_class
 from foveola.weights.widths import fitted_class
 
 
@@ -25,7 +25,7 @@ def skeleton(checkpoint: Checkpoint, family: Family) -> nn.Module:
 
     Buffers that are computed from the configuration (rotary frequencies) are real.
     """
-    kind: Any = fitted_class(getattr(transformers, family.model_class), checkpoint.config)
+    kind: Any = fitted_class(model_class(family), checkpoint.config)
     config = kind.config_class.from_dict(dict(checkpoint.config))
     config._attn_implementation = "eager"
     with torch.device("meta"):
