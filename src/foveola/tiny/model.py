@@ -7,6 +7,7 @@ transformers walks over pictures one by one in the vision tower; here pictures o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ from foveola.tiny.tokens import token_id
 
 PATCH = 14
 MERGE = 2
+# Rows and columns of tokens that are told apart while training.
+SPOTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,11 @@ def see(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Ten
     return states, tower.merger.mlp(states.view(states.shape[0], states.shape[1] // 4, -1))
 
 
-def read(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-    """The decoder: embeddings [B, L, H], M-RoPE positions [3, B, L], boolean mask [B, 1, L, L] → states [B, L, H]."""
+def read_layers(
+    model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor
+) -> Iterator[Tensor]:
+    """The decoder: embeddings [B, L, H], M-RoPE positions [3, B, L], boolean mask [B, 1, L, L] → the residual stream
+    [B, L, H] after every layer."""
     decoder = model.model.language_model
     cos, sin = decoder.rotary_emb(x, positions)
     cos, sin = cos[:, None], sin[:, None]
@@ -164,12 +170,24 @@ def read(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, m
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + attention.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))
         x = x + layer.mlp(F.rms_norm(x, (width,), layer.post_attention_layernorm.weight, eps))
-    return F.rms_norm(x, (width,), decoder.norm.weight, eps)
+        yield x
+
+
+def final_norm(model: Qwen2VLForConditionalGeneration, x: Tensor) -> Tensor:
+    """The norm behind the decoder's last layer."""
+    decoder = model.model.language_model
+    return F.rms_norm(x, x.shape[-1:], decoder.norm.weight, decoder.config.rms_norm_eps)
+
+
+def read(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    """The decoder with its final norm: as ``read_layers``, the last states only [B, L, H]."""
+    *_, last = read_layers(model, x, positions, mask)
+    return final_norm(model, last)
 
 
 class AuxiliaryHeads(nn.Module):
     """Heads that only training uses: what lies under each patch and token, its place in the code, the box it belongs
-    to, the picture's class, and the teacher's features."""
+    to, the picture's class, the teacher's features, and in the middle of the decoder the row and column of a token."""
 
     def __init__(self, shape: Shape, under: int, classes: int, places: int, teacher: int) -> None:
         super().__init__()
@@ -180,3 +198,4 @@ class AuxiliaryHeads(nn.Module):
         self.box = nn.Linear(shape.width, 4)
         self.picture = nn.Linear(shape.width, classes)
         self.teacher = nn.Linear(shape.width, teacher)
+        self.spot = nn.Linear(shape.width, 2 * SPOTS)

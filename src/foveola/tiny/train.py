@@ -26,7 +26,17 @@ from transformers import Qwen2VLForConditionalGeneration
 from foveola.tiny import batches, labels, real, scenes
 from foveola.tiny.batches import CLASSES, IGNORE, PLACES, UNDER, Grid, Group, Source
 from foveola.tiny.lessons import Plan, draw_groups, rate_at
-from foveola.tiny.model import AuxiliaryHeads, Shape, build_model, read, see, vision_rope, whiten_patches
+from foveola.tiny.model import (
+    SPOTS,
+    AuxiliaryHeads,
+    Shape,
+    build_model,
+    final_norm,
+    read_layers,
+    see,
+    vision_rope,
+    whiten_patches,
+)
 from foveola.tiny.teacher import Teacher
 from foveola.tiny.tokens import load_tokenizer, train_tokenizer
 from foveola.tiny.turns import Packer
@@ -82,6 +92,19 @@ class Trainee(nn.Module):
             losses.append(1.5 * (1 - F.cosine_similarity(heads.teacher(pooled), group.teacher, -1).mean()))
         return torch.stack(losses).sum()
 
+    def _spot_loss(self, states: Tensor, grid: Grid) -> Tensor:
+        """Row and column of every visual token, and at the token behind the picture those of the last one.
+
+        ``states`` [B, n + 1, H] from the middle of the decoder. The vision tower knows relative places only, and the
+        decoder finds the absolute ones very late by itself: this teaches it to read them off its rotary positions.
+        """
+        rows, columns = grid[0] // 2, grid[1] // 2
+        row, column = torch.arange(rows * columns).div(columns, rounding_mode="floor"), torch.arange(rows * columns)
+        spots = torch.stack([row, column % columns], -1)
+        spots = torch.cat([spots, torch.tensor([[rows - 1, columns - 1]])]).clamp(max=SPOTS - 1)
+        told = self.heads.spot(states).view(states.shape[0], -1, 2, SPOTS)
+        return F.cross_entropy(told.flatten(0, 2), spots.expand(states.shape[0], -1, -1).flatten())
+
     def forward(self, group: Group, *, looking: bool) -> tuple[Tensor, Tensor]:
         """(language loss, auxiliary loss) of one group; the first is 0 while only looking."""
         states, features = see(self.model, group.patches, self.rope(group.grid))
@@ -95,7 +118,9 @@ class Trainee(nn.Module):
         start, end = self._picture_at, self._picture_at + features.shape[1]
         told = INTO_VISION * features[some] + (1 - INTO_VISION) * features[some].detach()
         x = torch.cat([x[:, :start], told, x[:, end:]], 1)
-        out = read(self.model, x, group.positions[:, some], star_mask(group.segments[some]))
+        layers = list(read_layers(self.model, x, group.positions[:, some], star_mask(group.segments[some])))
+        auxiliary = auxiliary + self._spot_loss(layers[(len(layers) - 1) // 2][:, start : end + 1], group.grid)
+        out = final_norm(self.model, layers[-1])
         wanted = out.gather(1, group.slots[some, :, None].expand(-1, -1, out.shape[-1]))
         logits = F.linear(wanted, table.weight)
         turns = group.segments[some].gather(1, group.slots[some])
