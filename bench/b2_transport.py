@@ -1,4 +1,4 @@
-"""Nothing lost, nothing done twice: commands over a real broker that is killed, to an MES that is killed at every point.
+"""Nothing lost, nothing done twice: commands over a broker that is killed, to an MES that is killed at every point.
 
 The broker keeps its topics in memory, so that killing it loses all that it took. While the relay sends, a second
 producer sends shuffled copies. The ledger of the MES is then compared with what was put into the outbox.

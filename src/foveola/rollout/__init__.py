@@ -1,0 +1,1 @@
+"""Which release runs where: custom resources and their operator, parts of GPUs, Envoy. Sees artefacts only."""
