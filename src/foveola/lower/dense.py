@@ -52,7 +52,16 @@ def inputs_of(model: nn.Module, path: str) -> int:
 
 
 def layer(model: nn.Module, paths: Sequence[str], packed: PackedWeights) -> nn.Module:
-    """One exportable layer for one or several linear layers that read the same input (their outputs side by side)."""
+    """One exportable layer for one or several linear layers that read the same input (their outputs side by side).
+
+    Its attribute ``sources`` holds the paths, for whoever wants to know where its weights came from.
+    """
+    made = _layer(model, paths, packed)
+    made.sources = tuple(paths)  # type: ignore[assignment]
+    return made
+
+
+def _layer(model: nn.Module, paths: Sequence[str], packed: PackedWeights) -> nn.Module:
     sources = [model.get_submodule(path) for path in paths]
     biases = [getattr(source, "bias", None) for source in sources]
     bias = _side_by_side(sources, biases)

@@ -52,6 +52,7 @@ def export_tower(model: nn.Module, family: Family, config: Config, packed: Packe
         outputs=("features",),
         dimensions=sizes,
         results={"features": ["features", None]},
+        model=model,
     )
 
 
@@ -67,6 +68,7 @@ def _tiles(graph: TileTower, side: int) -> ir.Model:
             outputs=("features",),
             dimensions=sizes,
             results={"features": ["features", None]},
+            model=model,
         )
     sizes["gather"] = ["features"]
     return traced(
@@ -77,4 +79,5 @@ def _tiles(graph: TileTower, side: int) -> ir.Model:
         outputs=("features",),
         dimensions=sizes,
         results={"features": ["features", None]},
+        model=model,
     )

@@ -14,6 +14,7 @@ from torch import nn
 from foveola.lower import operators
 from foveola.lower.dense import Dense
 from foveola.lower.narrow import expand_at_load
+from foveola.lower.sources import note_sources
 from foveola.lower.tidy import tidy
 
 
@@ -26,10 +27,12 @@ def traced(
     outputs: Sequence[str],
     dimensions: dict[str, list[int | str | None]],
     results: dict[str, list[int | str | None]],
+    model: nn.Module | None = None,
 ) -> ir.Model:
     """``graph`` as an ONNX model with these names, traced on ``example`` with ``dynamic`` sizes.
 
-    ``dimensions`` and ``results`` name the sizes at its border; None stands for what the trace found.
+    ``dimensions`` and ``results`` name the sizes at its border; None stands for what the trace found. With ``model``,
+    of which ``graph`` is made, it says which constants are which of its parameters (``sources``).
     """
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
@@ -44,11 +47,13 @@ def traced(
             verbose=False,
         )
     assert program is not None
-    model = tidy(program.model, dimensions | results)
+    exported = tidy(program.model, dimensions | results)
     modules = graph.named_modules()
     expanded = {f"{path}.weight": m.packed for path, m in modules if isinstance(m, Dense) and m.packed is not None}
-    expand_at_load(model, expanded)
-    return model
+    expand_at_load(exported, expanded)
+    if model is not None:
+        note_sources(exported, graph, model)
+    return exported
 
 
 @contextmanager
