@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from foveola.engine.engine import Engine
-from foveola.engine.features import Chunk, Floats
+from foveola.engine.features import Chunk, Floats, Selected
 from foveola.engine.options import EngineOptions
 from foveola.engine.prepared import Counts, Prepared
 from foveola.engine.sequence import Vocabulary
@@ -54,9 +54,10 @@ class FakeRunner:
         self.gate: threading.Semaphore | None = threading.Semaphore(0) if gated else None
         self._rows: list[list[int]] = [[] for _ in range(slots + 1)]
 
-    def encode(self, packed: Packed) -> Floats:
+    def encode(self, packed: Packed) -> Selected:
         self._step("encode")
-        return np.zeros((len(packed.pixel_values) // 4, 8), np.float32)
+        count = len(packed.pixel_values) // 4
+        return Selected(np.zeros((count, 8), np.float32), np.arange(count))
 
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         self._step("prefill")
@@ -127,9 +128,8 @@ class FakePreparing:
         visual = 4 * len(turn.images)
         packed = None
         if visual:
-            packed = Packed(
-                np.zeros((4 * visual, 3), np.float32), np.zeros((4 * visual, 2), np.int64), np.zeros(4 * visual), (), ()
-            )
+            picture = np.repeat(np.arange(len(turn.images)), 16)
+            packed = Packed(np.zeros((len(picture), 3), np.float32), np.zeros((len(picture), 2), int), picture, (), ())
         ids = np.array([32] * visual + text, np.int64)
         return Prepared(
             ids=ids,

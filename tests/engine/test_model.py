@@ -217,9 +217,8 @@ def test_two_slots_answer_as_one_does(bundle: Bundle, engine: Engine) -> None:
 
 
 def test_the_seam_between_vision_and_language_can_drop_tokens(bundle: Bundle) -> None:
-    def every_other(features: np.ndarray, grids: tuple[tuple[int, int], ...]) -> Selected:
-        kept = np.arange(0, len(features), 2)
-        return Selected(features[kept], kept)
+    def every_other(seen: Selected, grids: tuple[tuple[int, int], ...]) -> Selected:
+        return Selected(seen.features[::2], seen.kept[::2])
 
     engine = Engine.open(bundle, ONE_THREAD, select=every_other)
     text, usage = answer_once(engine, asked(images=(picture(112, 112),)))
@@ -278,7 +277,7 @@ def test_a_large_run_gives_its_scratch_memory_back(bundle: Bundle) -> None:
     grid = (48, 48)
     packed = Packed(np.zeros((2304, 588), np.float32), patch_positions(grid, 2), np.zeros(2304, np.int64), (grid,), ())
     before = resident_mib()
-    assert runner.encode(packed).shape == (576, 64)
+    assert runner.encode(packed).features.shape == (576, 64)
     assert resident_mib() - before < 16
 
 

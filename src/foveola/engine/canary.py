@@ -62,7 +62,7 @@ def probe(bundle: Bundle) -> Probe:
 
 def look(probe: Probe, runner: Runner) -> Seen:
     """Run the probe; uses KV row 0 of a runner that nobody else uses."""
-    features = None if probe.packed is None else runner.encode(probe.packed)
+    features = None if probe.packed is None else runner.encode(probe.packed).features
     rows = np.arange(0)
     if features is not None:
         features = features.copy()
@@ -84,7 +84,7 @@ def compare(probe: Probe, old: Runner, new: Runner) -> Mapping[str, float]:
     seen = look(probe, new)
     found: dict[str, float] = {}
     if probe.packed is not None and seen.features is not None:
-        before = old.encode(probe.packed)
+        before = old.encode(probe.packed).features
         found["features_rms_ratio"] = _ratio("The features", seen.features, before)
         found["features_cosine"] = float(
             (seen.features * before).sum() / (np.linalg.norm(seen.features) * np.linalg.norm(before) + 1e-30)

@@ -1,12 +1,13 @@
 """Between vision and language: which visual tokens the decoder gets to see.
 
-``select`` is the named place for token compression. Today every token passes (``keep_all``); a method that keeps
-fewer, or merges some, is a function of the same shape, and nothing else in the engine changes.
+The vision graph of a bundle with a place of selection keeps as many visual tokens of each picture as it is told
+(``keep_of``), and says which, and how many each stands for. ``select`` is the place for what the engine itself may do
+to them, with all pictures of a request in view; without it every token that the graph gave passes (``keep_all``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,18 +23,35 @@ Numbers = NDArray[np.int64]
 
 class Selected(NamedTuple):
     """``features`` float32 ``[M, H]`` for the decoder and, ascending, the visual tokens ``kept`` int64 ``[M]`` whose
-    places they take, counted through all pictures of the request."""
+    places they take, counted through all pictures of the request. ``counts`` float32 ``[M]`` is how many tokens each
+    stands for; None: for itself alone."""
 
     features: Floats
     kept: Numbers
+    counts: Floats | None = None
 
 
-Select = Callable[[Floats, tuple[Grid, ...]], Selected]
+Select = Callable[[Selected, tuple[Grid, ...]], Selected]
 
 
-def keep_all(features: Floats, grids: tuple[Grid, ...]) -> Selected:
-    """The identity: every visual token ``[N, H]`` passes as it is."""
-    return Selected(features, np.arange(len(features)))
+def keep_all(seen: Selected, grids: tuple[Grid, ...]) -> Selected:
+    """The identity: every visual token that the vision graph gave passes as it is."""
+    return seen
+
+
+def joined(pictures: Sequence[Selected], tokens: Sequence[int]) -> Selected:
+    """The pictures of a request, of ``tokens`` visual tokens each before any were left out, as one."""
+    starts = np.cumsum([0, *tokens])[:-1]
+    counts = None
+    if any(one.counts is not None for one in pictures):
+        alone = np.float32(1)
+        every = (np.broadcast_to(alone if one.counts is None else one.counts, one.kept.shape) for one in pictures)
+        counts = np.concatenate(list(every))
+    return Selected(
+        np.concatenate([one.features for one in pictures]),
+        np.concatenate([one.kept + start for one, start in zip(pictures, starts, strict=True)]),
+        counts,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +60,8 @@ class Chunk:
 
     ``ids`` int64 ``[S]``; ``positions`` int64 ``[A, S]`` (time, row, column of M-RoPE, or one axis); ``start`` tokens
     of the same prompt are in the KV row already. ``rows`` int64 ``[M]`` are the places in this chunk where ``features``
-    float32 ``[M, E]`` stand instead of the embedding of ``ids``.
+    float32 ``[M, E]`` stand instead of the embedding of ``ids``. ``bias`` float32 ``[S]`` is added to the attention to
+    each token: the logarithm of how many it stands for (None: of one).
     """
 
     ids: Numbers
@@ -50,6 +69,7 @@ class Chunk:
     start: int
     rows: Numbers
     features: Floats | None
+    bias: Floats | None = None
 
 
 def place(ids: Numbers, positions: Numbers, visual: Numbers, selected: Selected | None) -> Chunk:
@@ -69,7 +89,11 @@ def place(ids: Numbers, positions: Numbers, visual: Numbers, selected: Selected 
         stays[rows] = True
         ids, positions = ids[stays], np.ascontiguousarray(positions[:, stays])
         rows = (np.cumsum(stays) - 1)[rows]
-    return Chunk(ids, positions, 0, rows, selected.features)
+    bias = None
+    if selected.counts is not None and (selected.counts != 1).any():
+        bias = np.zeros(len(ids), np.float32)
+        bias[rows] = np.log(selected.counts)
+    return Chunk(ids, positions, 0, rows, selected.features, bias)
 
 
 def evidence_of(

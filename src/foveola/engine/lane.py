@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foveola.engine.features import Chunk, Floats, Select, evidence_of, place
+from foveola.engine.features import Chunk, Floats, Select, Selected, evidence_of, joined, place
 from foveola.engine.lru import ByteCache
 from foveola.engine.options import EngineOptions
 from foveola.engine.prefixes import PrefixCache, names_of
@@ -46,8 +46,8 @@ class Caches:
     """What is kept from request to request, shared by all lanes: keys name the weights."""
 
     def __init__(self, options: EngineOptions) -> None:
-        self.features: ByteCache[tuple[str, bytes], Floats] = ByteCache(
-            options.feature_cache_mib * MIB, lambda features: features.nbytes
+        self.features: ByteCache[tuple[str, bytes], Selected] = ByteCache(
+            options.feature_cache_mib * MIB, lambda seen: seen.features.nbytes
         )
         self.prefixes = PrefixCache(options.prefix_cache_mib * MIB)
 
@@ -164,7 +164,8 @@ class Lane:
         prepared = sequence.prepared
         selected = None
         if sequence.features:
-            selected = self._select(np.concatenate(sequence.features), prepared.grids)
+            seen = joined(sequence.features, [image.tokens for image in prepared.images])
+            selected = self._select(seen, prepared.grids)
         prompt = place(prepared.ids, prepared.positions, prepared.visual, selected)
         sequence.lay_out(prompt, selected, names_of(prompt))
         found = self._caches.prefixes.longest(self.runner.version.language, sequence.names)
@@ -213,4 +214,5 @@ def cut(prompt: Chunk, start: int, end: int) -> Chunk:
     end = min(end, len(prompt.ids))
     own = slice(*np.searchsorted(prompt.rows, (start, end)))
     features = None if prompt.features is None else prompt.features[own]
-    return Chunk(prompt.ids[start:end], prompt.positions[:, start:end], start, prompt.rows[own] - start, features)
+    bias = None if prompt.bias is None else prompt.bias[start:end]
+    return Chunk(prompt.ids[start:end], prompt.positions[:, start:end], start, prompt.rows[own] - start, features, bias)

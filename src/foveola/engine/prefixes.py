@@ -44,7 +44,10 @@ def names_of(prompt: Chunk) -> Numbers:
     names[0] = prompt.ids
     names[2:] = prompt.positions
     if prompt.features is not None:
-        digests = b"".join(blake2b(row.tobytes(), digest_size=8, key=_SECRET).digest() for row in prompt.features)
+        seen = prompt.features
+        if prompt.bias is not None:  # a token that stands for several is another one than by itself
+            seen = np.concatenate([seen, prompt.bias[prompt.rows, None]], axis=1)
+        digests = b"".join(blake2b(row.tobytes(), digest_size=8, key=_SECRET).digest() for row in seen)
         names[1, prompt.rows] = np.frombuffer(digests, np.int64)
     return names
 

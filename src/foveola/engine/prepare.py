@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from foveola.artifact import Bundle
-from foveola.engine.features import Numbers
+from foveola.engine.features import Numbers, Selected
 from foveola.engine.prepared import Counts, Prepared
 from foveola.engine.sequence import Vocabulary
 from foveola.engine.text import TokenBytes
 from foveola.exchange import ImageUse, Invalid, Request
 from foveola.intake import Limits, PromptFormat, PromptTokens, check_context, decode
 from foveola.intake.geometries import geometry_of
+from foveola.intake.geometry import Packed
 from foveola.intake.image import Picture
 from foveola.intake.views import Geometry, View, counted_positions
 
@@ -23,12 +26,18 @@ class Preparation:
     """Prepares requests for one bundle. Thread-safe; raises what ``foveola.intake`` raises."""
 
     def __init__(
-        self, prompt_format: PromptFormat, geometry: Geometry | None, vocabulary: Vocabulary, limits: Limits
+        self,
+        prompt_format: PromptFormat,
+        geometry: Geometry | None,
+        vocabulary: Vocabulary,
+        limits: Limits,
+        select: Mapping[str, Any] | None = None,
     ) -> None:
-        """``geometry`` is None for a model that takes no pictures."""
+        """``geometry`` is None for a model that takes no pictures; ``select`` is that section of model.json."""
         self._format = prompt_format
         self._geometry = geometry
         self._limits = limits
+        self._select = select
         self.vocabulary = vocabulary
 
     @classmethod
@@ -37,23 +46,27 @@ class Preparation:
         prompt_format = PromptFormat.from_bundle(bundle)
         table = TokenBytes(bundle.read("tokenizer.json").decode())
         vocabulary = Vocabulary(table, frozenset(prompt_format.eos_ids))
-        return cls(prompt_format, geometry_of(bundle.model), vocabulary, limits or Limits())
+        geometry = geometry_of(bundle.model)
+        return cls(prompt_format, geometry, vocabulary, limits or Limits(), bundle.model.get("select"))
 
     def __call__(self, request: Request) -> Prepared:
         """Do everything that does not need the graphs."""
         started = time.perf_counter()
+        keep = self._keep(request)
         pictures = self._decode(request)
         decoded = time.perf_counter()
-        tokens, views = self._prompt(request, pictures)
-        check_context(len(tokens.ids), request.sampling.max_tokens, self._format.max_length)
-        packed = None
+        tokens, views = self._prompt(request, pictures, keep)
+        images = _images(views, keep)
+        left_out = _left_out(images)
+        check_context(len(tokens.ids) - left_out, request.sampling.max_tokens, self._format.max_length)
+        packed, seen = None, ()
         if self._geometry is None:
             positions, next_position = counted_positions(tokens.ids)
         else:
             positions, next_position = self._geometry.positions(
                 tokens.ids, views, image_token_id=self._format.image_token_id
             )
-            packed = self._geometry.pack(pictures, views) if pictures else None
+            packed, seen = self._look(request, pictures, views, keep) if pictures else (None, ())
         return Prepared(
             ids=tokens.ids,
             positions=positions,
@@ -62,15 +75,47 @@ class Preparation:
             packed=packed,
             grids=tokens.grids,
             cells=_cells(views),
-            images=_images(views),
+            images=images,
             decode_image_s=decoded - started,
             preprocess_s=time.perf_counter() - decoded,
+            left_out=left_out,
+            seen=seen,
         )
+
+    def _look(
+        self, request: Request, pictures: list[Picture], views: Sequence[View], keep: int | None
+    ) -> tuple[Packed | None, tuple[Selected, ...]]:
+        """The pictures as the vision graph takes them; or, by whoever runs it elsewhere, what it made of each."""
+        assert self._geometry is not None
+        packed = self._geometry.pack(pictures, views)
+        if keep is not None:
+            told = {"keep": np.full(len(packed.segment_ids), keep, np.int64)}
+            packed = replace(packed, inputs=(*packed.inputs, *told), others={**packed.others, **told})
+        return packed, ()
 
     def count(self, request: Request) -> Counts:
         """The tokens that ``request`` would take. Decodes the pictures, but resizes and runs nothing."""
-        tokens, views = self._prompt(request, self._decode(request))
-        return Counts(len(tokens.ids), tokens.visual_tokens, _images(views))
+        keep = self._keep(request)
+        tokens, views = self._prompt(request, self._decode(request), keep)
+        images = _images(views, keep)
+        left_out = _left_out(images)
+        return Counts(len(tokens.ids) - left_out, tokens.visual_tokens - left_out, images)
+
+    def _keep(self, request: Request) -> int | None:
+        """How many visual tokens each picture keeps; None for all."""
+        asked = request.visual_tokens
+        if self._select is None:
+            if asked is not None:
+                raise Invalid(
+                    f"visual_tokens is {asked}, but this model keeps all tokens of a picture; leave the field out, or "
+                    "compile the bundle with --select-after.",
+                    field="visual_tokens",
+                )
+            return None
+        if asked is not None and asked < 1:
+            raise Invalid(f"visual_tokens is {asked}; expected a whole number from 1.", field="visual_tokens")
+        own = self._select["tokens"]
+        return asked if asked is not None else None if own is None else int(own)
 
     def _decode(self, request: Request) -> list[Picture]:
         # A JPEG of many megapixels is decoded at half or a quarter where that still has twice what the model can use:
@@ -83,18 +128,29 @@ class Preparation:
         enough = self._geometry.enough_pixels
         return [decode(data, self._limits, enough_pixels=enough) for data in encoded]
 
-    def _prompt(self, request: Request, pictures: list[Picture]) -> tuple[PromptTokens, tuple[View, ...]]:
+    def _prompt(
+        self, request: Request, pictures: list[Picture], keep: int | None
+    ) -> tuple[PromptTokens, tuple[View, ...]]:
         """The prompt, with the pictures shrunk where that is what it takes to fit the context."""
         draft = self._format.draft(request.turns)
         if self._geometry is None or not pictures:
             return self._format.show(draft, ()), ()
-        room = self._format.max_length - request.sampling.max_tokens - draft.text_tokens
+        room: int | None = self._format.max_length - request.sampling.max_tokens - draft.text_tokens
+        if keep is not None and keep * len(pictures) <= room:
+            room = None  # whatever their size, what is kept of them fits
         views = self._geometry.fit([picture.original for picture in pictures], room_tokens=room)
         return self._format.show(draft, views), views
 
 
-def _images(views: Sequence[View]) -> tuple[ImageUse, ...]:
-    return tuple(view.use for view in views)
+def _images(views: Sequence[View], keep: int | None) -> tuple[ImageUse, ...]:
+    if keep is None:
+        return tuple(view.use for view in views)
+    return tuple(replace(view.use, kept=min(keep, view.use.tokens)) for view in views)
+
+
+def _left_out(images: Sequence[ImageUse]) -> int:
+    """Visual tokens that the vision graph will not give."""
+    return sum(image.tokens - image.kept for image in images if image.kept is not None)
 
 
 def _cells(views: Sequence[View]) -> Numbers | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from foveola.engine.features import Grid, Numbers
+from foveola.engine.features import Grid, Numbers, Selected
 from foveola.exchange import ImageUse, Request
 from foveola.intake.geometry import Packed
 
@@ -18,7 +18,9 @@ class Prepared:
     of the answer stands at ``next_position``. ``visual`` int64 ``[N]`` are the places of all visual tokens in ``ids``,
     picture after picture; ``grids`` the rows and columns of each picture's cells, and ``cells`` int64 ``[N]`` the cell
     of each visual token, counted through all pictures, -1 for none (None: one token per cell, in order). ``packed`` is
-    None without pictures. Times are seconds.
+    None without pictures. The vision graph will leave out ``left_out`` of the visual tokens, so that the decoder reads
+    ``length`` tokens in all. Where somebody else ran the vision graph, ``seen`` is what it made of each picture, and
+    ``packed`` is None. Times are seconds.
     """
 
     ids: Numbers
@@ -31,11 +33,19 @@ class Prepared:
     images: tuple[ImageUse, ...] = ()
     decode_image_s: float = 0.0
     preprocess_s: float = 0.0
+    left_out: int = 0
+    seen: tuple[Selected, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt that the decoder reads."""
+        return len(self.ids) - self.left_out
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a request would cost before it is run; ``visual_tokens`` are part of ``prompt_tokens``."""
+    """What a request would cost before it is run; ``visual_tokens``, without those left out, are part of
+    ``prompt_tokens``."""
 
     prompt_tokens: int
     visual_tokens: int

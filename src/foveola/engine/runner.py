@@ -3,6 +3,9 @@
 The KV cache is one buffer per layer, ``[slots + 1, kv_heads, max_length, head_dim]`` for keys and one for values. The
 decoder reads it as ``past`` and writes it as ``present``, in place: no step copies it (see ``slots.py`` for who owns
 which row). What a decode step needs is bound once; a step writes four small arrays and runs two graphs.
+
+Where the vision graph may merge tokens, the decoder takes a ``key_bias`` ``[slots + 1, max_length]`` as well: what is
+added to the attention to each token of a row. It is 0 from the end of a row's prompt on, and moves with the row.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ import numpy as np
 import onnxruntime as ort
 
 from foveola.artifact import Bundle
-from foveola.engine.features import Chunk, Floats, Numbers
+from foveola.engine.features import Chunk, Floats, Numbers, Selected
 from foveola.engine.options import EngineOptions
+from foveola.engine.redzones import RedZones
 from foveola.engine.sessions import Sessions, Version, open_sessions
 from foveola.engine.slots import Move
 from foveola.exchange import Damaged
@@ -23,6 +27,8 @@ from foveola.intake.geometries import geometry_of
 from foveola.intake.geometry import Packed
 from foveola.intake.image import Picture
 
+KEEP, KEY_BIAS = "keep", "key_bias"
+"""Inputs of the graphs of a bundle with a place of selection: of vision, and of the decoder."""
 LARGE_ROWS = 1024
 """From this many patches or prompt tokens on, a run gives its scratch memory back to the system afterwards.
 
@@ -50,8 +56,9 @@ class Runner(Protocol):
     def token_bytes(self) -> int:
         """Bytes of keys and values of one token."""
 
-    def encode(self, packed: Packed) -> Floats:
-        """The visual tokens float32 ``[N, E]`` of the packed pictures, as wide as the rows of an embedding."""
+    def encode(self, packed: Packed) -> Selected:
+        """The visual tokens of the packed pictures, features float32 ``[N, E]`` as wide as the rows of an embedding;
+        all of them, unless ``packed`` says how many to keep."""
 
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         """Write ``chunk`` into KV row ``row``; logits float32 ``[vocab]`` and evidence float32 ``[start + S]`` of its
@@ -85,7 +92,7 @@ class OrtRunner:
         text = bundle.model["text"]
         self.sessions = sessions
         self.version = sessions.version
-        self._vision: Any = sessions.graphs.get("vision")  # None in a model that reads text only
+        self._vision: Any = sessions.graphs.get("vision")  # None where text alone is read, or features come from elsewhere
         self._embed, self._decoder = sessions.graphs["embed"], sessions.graphs["decoder"]
         self._axes = int(text.get("position_axes", 3))
         self.slots = options.slots
@@ -97,13 +104,17 @@ class OrtRunner:
         heads = {one.name: int(one.shape[1]) for one in self._decoder.get_inputs() if one.name.startswith("past.")}
         self.token_bytes = sum(heads.values()) * size * 4
         # Zeros that nobody has written to take no memory, so that rows cost what is in them.
+        self.zones = zones = RedZones(options.red_zone_bytes, options.red_zone_every)
         self._kv = {
-            name.removeprefix("past."): np.zeros((self.slots + 1, count, self.max_length, size), np.float32)
+            name.removeprefix("past."): zones.lasting(name, (self.slots + 1, count, self.max_length, size))
             for name, count in heads.items()
         }
+        weighs = any(one.name == KEY_BIAS for one in self._decoder.get_inputs())
+        self._key_bias = zones.lasting(KEY_BIAS, (self.slots + 1, self.max_length)) if weighs else None
+        self._selects = self._vision is not None and any(one.name == KEEP for one in self._vision.get_inputs())
         self._decoding: dict[int, _DecodeBinding] = {}
         self._rows: dict[int, Any] = {}
-        self._embeds = np.zeros((1, self.max_length, self._hidden), np.float32)
+        self._embeds = zones.lasting("inputs_embeds", (1, self.max_length, self._hidden))
         self._giving_back = ort.RunOptions()
         self._giving_back.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
@@ -111,14 +122,19 @@ class OrtRunner:
         except Exception as error:
             raise Damaged("The graphs do not run as model.json describes them; compile the bundle anew.") from error
 
-    def encode(self, packed: Packed) -> Floats:
+    def encode(self, packed: Packed) -> Selected:
         """See ``Runner``."""
-        features: Floats = self._vision.run(["features"], packed.feeds(), self._run_options(packed.patches))[0]
-        return features
+        feeds, options = packed.feeds(), self._run_options(packed.patches)
+        if not self._selects:
+            (features,) = self._vision.run(["features"], feeds, options)
+            return Selected(features, np.arange(len(features)))
+        everything = np.full(len(packed.segment_ids), len(packed.segment_ids), np.int64)
+        outputs = self._vision.run(["features", "kept", "counts"], {KEEP: everything} | feeds, options)
+        return Selected(*outputs)
 
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         """See ``Runner``."""
-        evidence = np.empty((1, chunk.start + len(chunk.ids)), np.float32)
+        evidence = self.zones.passing("evidence", (1, chunk.start + len(chunk.ids)))
         logits = self._run(row, chunk, np.array([len(chunk.ids) - 1], np.int64), evidence)
         return logits[0], evidence[0]
 
@@ -128,7 +144,7 @@ class OrtRunner:
         places = np.arange(size)
         positions = np.broadcast_to(position + places, (self._axes, size))
         chunk = Chunk(np.array(tokens, np.int64), positions, length, places[:0], None)
-        return self._run(row, chunk, places, np.empty((1, length + size), np.float32))
+        return self._run(row, chunk, places, self.zones.passing("evidence", (1, length + size)))
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
         """See ``Runner``."""
@@ -142,15 +158,22 @@ class OrtRunner:
         """See ``Runner``."""
         for buffer in self._kv.values():
             buffer[move.target, :, :length] = buffer[move.source, :, :length]
+        if self._key_bias is not None:
+            self._key_bias[move.target] = self._key_bias[move.source]
 
     def read(self, row: int, length: int) -> tuple[Floats, ...]:
         """See ``Runner``."""
-        return tuple(buffer[row, :, :length].copy() for buffer in self._kv.values())
+        return tuple(buffer[row, :, :length].copy() for buffer in self._rows_of_tokens())
 
     def write(self, row: int, kv: tuple[Floats, ...], length: int) -> None:
         """See ``Runner``."""
-        for buffer, kept in zip(self._kv.values(), kv, strict=True):
+        for buffer, kept in zip(self._rows_of_tokens(), kv, strict=True):
             buffer[row, :, :length] = kept[:, :length]
+
+    def _rows_of_tokens(self) -> list[Floats]:
+        """Everything that is kept per token, as ``[slots + 1, heads, max_length, size]``."""
+        bias = [] if self._key_bias is None else [self._key_bias[:, None, :, None]]
+        return [*self._kv.values(), *bias]
 
     def _run(self, row: int, chunk: Chunk, wanted: Numbers, evidence: Floats) -> Floats:
         """Logits float32 ``[len(wanted), vocab]`` at the places ``wanted`` of the chunk; ``evidence`` is filled."""
@@ -165,19 +188,35 @@ class OrtRunner:
         if chunk.features is not None:
             embeds[0, chunk.rows] = chunk.features
         if row not in self._rows:
-            self._rows[row] = _bind_kv(self._decoder.io_binding(), self._kv, row, row + 1)
+            self._rows[row] = self._bind_rows(row, row + 1)
         io = self._rows[row]
+        if self._key_bias is not None:
+            self._key_bias[row, chunk.start :] = 0
+            if chunk.bias is not None:
+                self._key_bias[row, chunk.start : total] = chunk.bias
         io.bind_ortvalue_input("inputs_embeds", _value(embeds))
         io.bind_cpu_input("position_ids", np.ascontiguousarray(chunk.positions[:, None]))
         io.bind_cpu_input("seqlens_k", np.array([total - 1], np.int32))
         io.bind_cpu_input("total_sequence_length", np.array(total, np.int32))
         io.bind_cpu_input("logit_index", wanted)
-        logits: Floats = np.empty((1, len(wanted), self._vocab), np.float32)
+        logits = self.zones.passing("logits", (1, len(wanted), self._vocab))
         io.bind_ortvalue_output("logits", _value(logits))
         io.bind_ortvalue_output("evidence", _value(evidence))
         self._decoder.run_with_iobinding(io, self._run_options(size))
+        self.zones.check()
         rows: Floats = logits[0]
         return rows
+
+    def _bind_rows(self, first: int, last: int) -> Any:
+        """The decoder over rows ``first .. last-1``: every KV buffer as past and present at once."""
+        io = self._decoder.io_binding()
+        for name, buffer in self._kv.items():
+            rows = _value(buffer[first:last])
+            io.bind_ortvalue_input(f"past.{name}", rows)
+            io.bind_ortvalue_output(f"present.{name}", rows)
+        if self._key_bias is not None:
+            io.bind_ortvalue_input(KEY_BIAS, _value(self._key_bias[first:last]))
+        return io
 
     def _run_options(self, rows: int) -> Any:
         return self._giving_back if rows > LARGE_ROWS else None
@@ -190,7 +229,7 @@ class OrtRunner:
     def _warm(self, model: Mapping[str, Any]) -> None:
         """One small run of every graph: kernels are set up and weights paged in before the first request."""
         geometry = geometry_of(model)
-        if geometry is not None:
+        if geometry is not None and self._vision is not None:
             blank = Picture(np.zeros((8, 8, 3), np.uint8), (8, 8), "PNG")
             self.encode(geometry.pack([blank], geometry.fit([blank.original])))
         ids = np.zeros(2, np.int64)
@@ -207,12 +246,13 @@ class _DecodeBinding:
         self._positions = np.zeros((runner._axes, rows, 1), np.int64)
         self._seqlens = np.zeros(rows, np.int32)
         self._total = np.zeros((), np.int32)
-        self._logits = np.zeros((rows, 1, runner._vocab), np.float32)
-        embeds = _value(np.zeros((rows, 1, runner._hidden), np.float32))
+        self._zones = runner.zones
+        self._logits = self._zones.lasting(f"logits of {rows}", (rows, 1, runner._vocab))
+        embeds = _value(self._zones.lasting(f"inputs_embeds of {rows}", (rows, 1, runner._hidden)))
         self._embed_io = self._embed.io_binding()
         self._embed_io.bind_ortvalue_input("input_ids", _value(self._ids))
         self._embed_io.bind_ortvalue_output("inputs_embeds", embeds)
-        io = self._io = _bind_kv(self._decoder.io_binding(), runner._kv, 0, rows)
+        io = self._io = runner._bind_rows(0, rows)
         io.bind_ortvalue_input("inputs_embeds", embeds)
         io.bind_ortvalue_input("position_ids", _value(self._positions))
         io.bind_ortvalue_input("seqlens_k", _value(self._seqlens))
@@ -229,18 +269,10 @@ class _DecodeBinding:
         self._total[...] = max(lengths) + 1
         self._embed.run_with_iobinding(self._embed_io)
         self._decoder.run_with_iobinding(self._io)
+        self._zones.check()
         return self._logits[:, 0]
 
 
 def _value(array: np.ndarray[Any, Any]) -> Any:
     """An ``OrtValue`` over the memory of ``array`` itself; it keeps the array alive."""
     return ort.OrtValue.ortvalue_from_numpy(array)
-
-
-def _bind_kv(io: Any, kv: dict[str, Floats], first: int, last: int) -> Any:
-    """Bind rows ``first .. last-1`` of every KV buffer as the decoder's past and present at once."""
-    for name, buffer in kv.items():
-        rows = _value(buffer[first:last])
-        io.bind_ortvalue_input(f"past.{name}", rows)
-        io.bind_ortvalue_output(f"present.{name}", rows)
-    return io

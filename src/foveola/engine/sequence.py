@@ -78,7 +78,7 @@ class Sequence:
         self.deadline_s = math.inf if request.deadline_s is None else request.deadline_s
         self.due = timeline.arrived + self.deadline_s
         self.pictures = one_by_one(prepared.packed)
-        self.features: list[Floats] = []
+        self.features: list[Selected] = list(prepared.seen)
         self.prompt: Chunk | None = None
         self.selected: Selected | None = None
         self.names: Numbers = np.zeros((0, 0), np.int64)
@@ -95,8 +95,8 @@ class Sequence:
         self._detokeniser = Detokeniser(vocabulary.table)
         self._stops = StopStrings(sampling.stop)
         # Prompt and answer share one KV row; an answer that fills it ends with "length".
-        self._limit = min(sampling.max_tokens, max_length - len(prepared.ids))
-        self.cost = len(prepared.ids) + self._limit
+        self._limit = min(sampling.max_tokens, max_length - prepared.length)
+        self.cost = prepared.length + self._limit
         self._drawn = 0
         self._unsent_tokens = 0
         self._unsent_logprob = 0.0
@@ -113,7 +113,7 @@ class Sequence:
     @property
     def unfilled(self) -> int:
         """Tokens of the prompt that are not in the KV row yet, as far as is known."""
-        return (len(self.prepared.ids) if self.prompt is None else len(self.prompt.ids)) - self.length
+        return (self.prepared.length if self.prompt is None else len(self.prompt.ids)) - self.length
 
     def began(self, model_hash: str, now: float) -> None:
         """It has a slot, with the weights that ``model_hash`` names."""
@@ -178,8 +178,8 @@ class Sequence:
     def _finish(self, text: str, reason: FinishReason) -> Piece:
         self.finished = True
         usage = Usage(
-            prompt_tokens=len(self.prepared.ids),
-            visual_tokens=len(self.prepared.visual),
+            prompt_tokens=self.prepared.length,
+            visual_tokens=len(self.prepared.visual) - self.prepared.left_out,
             completion_tokens=self._drawn,
             images=self.prepared.images,
             stages=self.timeline.stages(self.prepared),
