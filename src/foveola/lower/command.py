@@ -50,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seq-len", metavar="N", type=int, help="also compare a prompt of this many tokens with the model")
     add("--max-length", metavar="N", type=int, default=4096, help="tokens of prompt and answer (default: 4096)")
     add("--evidence-layer", metavar="N", type=int, help="decoder layer whose attention is shown as evidence")
+    add(
+        "--select-after",
+        metavar="N",
+        type=int,
+        help="blocks of the vision tower after which a picture may be told to keep fewer visual tokens (default: none)",
+    )
+    add("--visual-tokens", metavar="K", type=int, help="tokens that a picture keeps where a request does not say (all)")
     add("--json", action="store_true", help="print JSON for programs instead of a table for people")
 
 
@@ -103,6 +110,8 @@ def options_of(arguments: argparse.Namespace) -> CompileOptions:
         text_length=arguments.seq_len,
         max_length=arguments.max_length,
         evidence_layer=arguments.evidence_layer,
+        select_after=arguments.select_after,
+        visual_tokens=arguments.visual_tokens,
     )
 
 

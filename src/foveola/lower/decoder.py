@@ -82,6 +82,9 @@ class DecoderGraph(nn.Module):
     """A pre-norm decoder with gated MLP, for tracing. Inputs and outputs as in ``export.DECODER``.
 
     After the last attention only the rows of ``logit_index`` go on: the others are needed by nobody.
+
+    ``key_bias`` is there where visual tokens may stand for several: the logarithm of how many, per key, so that
+    attention counts them all (Bolya et al. 2023, arXiv:2210.09461, equation 3).
     """
 
     def __init__(
@@ -115,9 +118,17 @@ class DecoderGraph(nn.Module):
         total_sequence_length: Tensor,
         logit_index: Tensor,
         past: Sequence[Tensor],
+        key_bias: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Logits [B, R, V], evidence [B, total], then keys and values of every layer."""
+        """Logits [B, R, V], evidence [B, total], then keys and values of every layer. ``key_bias`` [B, >= total]."""
         cos, sin = self.rotary(position_ids)
+        every, bias = None, None
+        if key_bias is not None:
+            length: int = total_sequence_length.item()  # type: ignore[assignment]  # while tracing, a symbol for it
+            torch._check(length >= 1)  # type: ignore[no-untyped-call]
+            torch._check(length <= key_bias.shape[1])  # type: ignore[no-untyped-call]
+            every = key_bias[:, None, None, :length]
+            bias = every.expand(-1, -1, inputs_embeds.shape[1], -1)
         present: list[Tensor] = []
         evidence = torch.empty(0)
         # Features of deepstack stand behind the embedding, zeros where a token has none.
@@ -139,10 +150,11 @@ class DecoderGraph(nn.Module):
                 heads=block.heads,
                 kv_heads=block.kv_heads,
                 scale=self.scale,
+                bias_B1ST=bias,
             )
             present += [keys, values]
             if index == self.evidence_layer:
-                evidence = self._evidence(q, keys, seqlens_k, total_sequence_length)
+                evidence = self._evidence(q, keys, seqlens_k, total_sequence_length, every)
             following = self.norm if index == len(blocks) - 1 else blocks[index + 1].attention_norm
             if following is self.norm:
                 attended = attended.index_select(1, logit_index)
@@ -154,7 +166,9 @@ class DecoderGraph(nn.Module):
             x, residual = following.after_adding(result, residual)
         return (self.head(x), evidence, *present)
 
-    def _evidence(self, q_BSE: Tensor, keys_BGTD: Tensor, seqlens_k_B: Tensor, total: Tensor) -> Tensor:
+    def _evidence(
+        self, q_BSE: Tensor, keys_BGTD: Tensor, seqlens_k_B: Tensor, total: Tensor, bias_B11T: Tensor | None
+    ) -> Tensor:
         """Attention of each row's last valid position over its keys, mean over heads: [B, total].
 
         The probabilities inside GroupQueryAttention are not given out, so they are computed again for one query.
@@ -172,6 +186,8 @@ class DecoderGraph(nn.Module):
         query = q_BSE.gather(1, last[:, None, None].expand(-1, 1, q_BSE.shape[2]))
         query = query.view(batch, groups, q_BSE.shape[2] // size // groups, size) * self.scale
         scores = torch.matmul(query, keys.transpose(2, 3))
+        if bias_B11T is not None:
+            scores = scores + bias_B11T
         valid = torch.arange(length) <= seqlens_k_B[:, None]
         scores = torch.where(valid[:, None, None], scores, torch.finfo(scores.dtype).min)
         return scores.softmax(dim=-1).mean(dim=(1, 2))

@@ -25,6 +25,8 @@ VISION = ("pixel_values", "position_ids", "segment_ids")
 SELECTED = ("kept", "counts")
 """What the vision graph gives besides features where it has a place of selection; it takes ``keep`` then."""
 EMBED = ("input_ids",)
+KEY_BIAS = "key_bias"
+"""What the decoder takes besides where visual tokens may stand for several."""
 DECODER = ("inputs_embeds", "position_ids", "seqlens_k", "total_sequence_length", "logit_index")
 
 
@@ -64,7 +66,16 @@ def export_vision(
     }
     if select_after is None:
         results: dict[str, list[int | str | None]] = {"features": ["features", None]}
-        return traced(graph, example, dynamic, inputs=VISION, outputs=("features",), dimensions=sizes, results=results)
+        return traced(
+            graph,
+            example,
+            dynamic,
+            inputs=VISION,
+            outputs=("features",),
+            dimensions=sizes,
+            results=results,
+            model=model,
+        )
     return traced(
         graph,
         (*example, torch.full((count,), 2)),
@@ -73,6 +84,7 @@ def export_vision(
         outputs=("features", *SELECTED),
         dimensions={**sizes, "keep": ["patches"]},
         results={"features": ["kept", None], "kept": ["kept"], "counts": ["kept"]},
+        model=model,
     )
 
 
@@ -103,18 +115,28 @@ def export_embed(model: nn.Module, family: Family, table: QEmbedding | None, dee
         outputs=("inputs_embeds",),
         dimensions={"input_ids": ["batch", "chunk"]},
         results={"inputs_embeds": ["batch", "chunk", None]},
+        model=model,
     )
 
 
 def export_decoder(
-    model: nn.Module, family: Family, config: Config, packed: PackedWeights, evidence_layer: int
+    model: nn.Module,
+    family: Family,
+    config: Config,
+    packed: PackedWeights,
+    evidence_layer: int,
+    *,
+    weighs_keys: bool = False,
 ) -> ir.Model:
-    """Inputs ``DECODER`` and past -> logits f32 [B, R, V], evidence f32 [B, total], present."""
+    """Inputs ``DECODER`` and past -> logits f32 [B, R, V], evidence f32 [B, total], present.
+
+    With ``weighs_keys`` also key_bias f32 [B, at least total], added to the attention to each key.
+    """
     shape = family.decoder_shape(config)
     graph = DecoderGraph(model, family.parts.decoder, family.parts.head, family.decoder, shape, packed, evidence_layer)
     batch, chunk, slot, wanted = Dim("batch"), Dim("chunk"), Dim("slot"), Dim("wanted")
     held = [block.kv_heads for block in graph.blocks if isinstance(block, Block)]  # key/value heads of every layer
-    example = (
+    example: tuple[object, ...] = (
         torch.zeros(2, 3, shape.embedding),
         torch.zeros(shape.axes, 2, 3, dtype=torch.long),
         torch.full((2,), 6, dtype=torch.int32),
@@ -135,11 +157,13 @@ def export_decoder(
     def caches_of(names: list[str], length: str) -> dict[str, list[int | str | None]]:
         return {name: ["batch", held[index // 2], length, shape.head_dim] for index, name in enumerate(names)}
 
+    if weighs_keys:
+        example, dynamic = (*example, torch.zeros(2, 13)), (*dynamic, {0: batch, 1: Dim("keys")})
     return traced(
         graph,
         example,
         dynamic,
-        inputs=(*DECODER, *past),
+        inputs=(*DECODER, *past, *([KEY_BIAS] if weighs_keys else [])),
         outputs=("logits", "evidence", *present),
         dimensions={
             "inputs_embeds": ["batch", "chunk", shape.embedding],
@@ -148,6 +172,7 @@ def export_decoder(
             "total_sequence_length": [],
             "logit_index": ["wanted"],
             **caches_of(past, "slot"),
+            KEY_BIAS: ["batch", "keys"],
         },
         results={
             "logits": ["batch", "wanted", shape.vocabulary],
@@ -155,4 +180,5 @@ def export_decoder(
             # present is as long as the slot where the buffer is shared, as the text where it is not
             **caches_of(present, "slot_or_total"),
         },
+        model=model,
     )

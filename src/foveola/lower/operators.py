@@ -74,14 +74,18 @@ def grouped_attention(
     heads: int,
     kv_heads: int,
     scale: float,
+    bias_B1ST: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Causal attention that appends to its cache: ``(output, present keys, present values)``.
 
-    The cache may be one buffer for past and present, of slot length T; then nothing is copied.
+    ``bias`` over all keys that count is added before the softmax. The cache may be one buffer for past and present, of
+    slot length T; then nothing is copied.
     """
     output, keys, values = torch.onnx.ops.symbolic_multi_out(
         f"{CONTRIB}::GroupQueryAttention",
-        [q_BSE, k_BSF, v_BSF, past_k_BGTD, past_v_BGTD, seqlens_k_B, total],
+        # Between total and bias: rotary tables and positions, which this kernel could apply on one axis only.
+        [q_BSE, k_BSF, v_BSF, past_k_BGTD, past_v_BGTD, seqlens_k_B, total]
+        + ([] if bias_B1ST is None else [None, None, None, bias_B1ST]),
         attrs={"num_heads": heads, "kv_num_heads": kv_heads, "scale": scale},
         dtypes=[q_BSE.dtype] * 3,
         shapes=[q_BSE.shape, past_k_BGTD.shape, past_v_BGTD.shape],

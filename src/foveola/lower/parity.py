@@ -23,7 +23,7 @@ from foveola.exchange import Damaged
 from foveola.family import Family
 from foveola.family.base import Config
 from foveola.lower import reference
-from foveola.lower.export import cache_names
+from foveola.lower.export import KEY_BIAS, cache_names
 from foveola.lower.options import CompileOptions
 from foveola.lower.pictures import tiled
 from foveola.lower.reference import Grid, Pictures, Row
@@ -203,7 +203,9 @@ def _embed(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparis
 def _decoder(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparison]:
     def row(length: int, seed: int) -> Row:
         shape = subject.family.decoder_shape(subject.config)
-        return reference.row(subject.model, subject.family, shape, length, subject.evidence_layer, seed)
+        model, family, layer = subject.model, subject.family, subject.evidence_layer
+        weighs = subject.options.select_after is not None
+        return reference.row(model, family, shape, length, layer, seed, weighs_keys=weighs)
 
     rows = [row(length, seed) for seed, length in enumerate((23, 14, 12))]
     for case in CASES:
@@ -226,8 +228,9 @@ def _play(session: ort.InferenceSession, case: Case, rows: Sequence[Row]) -> Ite
     names = cache_names(len(rows[0].cache) // 2, "past")
     slot = _SLOT if case.in_place else max(case.steps[0].begin)
     cache = {name: _past(used, index, case.steps[0].begin, slot) for index, name in enumerate(names)}
+    weighs = any(value.name == KEY_BIAS for value in session.get_inputs())
     for step in case.steps:
-        inputs = _inputs(step, used)
+        inputs = _inputs(step, used) | ({KEY_BIAS: _biases(step, used)} if weighs else {})
         if case.in_place:
             got = run_in_place(session, inputs, cache, ("logits", "evidence"))
         else:
@@ -243,6 +246,14 @@ def _past(rows: Sequence[Row], index: int, lengths: Sequence[int], slot: int) ->
     for b, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         buffer[b, :, :length] = row.cache[index][:, :length].numpy()
     return buffer
+
+
+def _biases(step: Step, rows: Sequence[Row]) -> Array:
+    """[B, longer than any row], with what must not count behind a row's end."""
+    biases = np.full((len(rows), max(step.end) + 3), 9, dtype=np.float32)
+    for b, (row, end) in enumerate(zip(rows, step.end, strict=True)):
+        biases[b, :end] = row.bias[:end].numpy()
+    return biases
 
 
 def _inputs(step: Step, rows: Sequence[Row]) -> dict[str, Array]:

@@ -39,7 +39,8 @@ class Row:
     """A text of n tokens in one pass of the model, from which every way to cut it into chunks follows.
 
     embeds [n, E]; positions [axes, n]; logits [n, V]; evidence [n, n] (mean over heads of the attention of
-    each position); cache: keys and values of every layer in turn, [G, n, D].
+    each position); cache: keys and values of every layer in turn, [G, n, D]; bias [n]: what is added to the attention
+    to each token.
     """
 
     embeds: Tensor
@@ -47,6 +48,7 @@ class Row:
     logits: Tensor
     evidence: Tensor
     cache: tuple[Tensor, ...]
+    bias: Tensor
 
     def __len__(self) -> int:
         return int(self.embeds.shape[0])
@@ -76,8 +78,20 @@ def pictures(model: nn.Module, family: Family, grids: Sequence[Grid], merge: int
 
 
 @torch.no_grad()
-def row(model: nn.Module, family: Family, shape: DecoderShape, length: int, evidence_layer: int, seed: int) -> Row:
-    """Run the model's decoder on a random text, in which some tokens stand on a grid as a picture's do."""
+def row(
+    model: nn.Module,
+    family: Family,
+    shape: DecoderShape,
+    length: int,
+    evidence_layer: int,
+    seed: int,
+    *,
+    weighs_keys: bool = False,
+) -> Row:
+    """Run the model's decoder on a random text, in which some tokens stand on a grid as a picture's do.
+
+    With ``weighs_keys`` each of those counts as one, two or three.
+    """
     decoder: Any = model.get_submodule(family.parts.decoder)
     embedding = model.get_submodule(family.parts.embedding)
     head = model.get_submodule(family.parts.head)
@@ -86,10 +100,15 @@ def row(model: nn.Module, family: Family, shape: DecoderShape, length: int, evid
     embeds: Tensor = embedding(ids)
     positions = _positions(length, shape.axes)
     deep, others = _deepstack(embeds, shape.deepstack, random)
+    several = (torch.arange(length) >= length // 2) * (torch.arange(length) % 3)
+    bias = (1 + several).float().log() if weighs_keys else torch.zeros(length)
+    mask = torch.ones(1, length, dtype=torch.long)
+    if weighs_keys:
+        mask = (torch.full((length, length), torch.finfo(torch.float32).min).triu(1) + bias)[None, None]
     out = decoder(
         inputs_embeds=embeds,
         position_ids=positions.unsqueeze(-2) if shape.axes > 1 else positions,
-        attention_mask=torch.ones(1, length, dtype=torch.long),
+        attention_mask=mask,
         cache=DynamicCache(),
         use_cache=True,
         output_attentions=True,
@@ -102,6 +121,7 @@ def row(model: nn.Module, family: Family, shape: DecoderShape, length: int, evid
         logits=head(out.last_hidden_state)[0],
         evidence=out.attentions[evidence_layer][0].mean(dim=0),
         cache=tuple(cache),
+        bias=bias,
     )
 
 

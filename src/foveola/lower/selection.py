@@ -1,9 +1,9 @@
 """Which visual tokens of a picture go on through the tower, and into the decoder: chosen inside the vision graph.
 
 A block is the square of patches that becomes one visual token. After some blocks of the tower every picture keeps its
-``keep`` most telling blocks and the rest are merged into them; what comes after costs less in tower and decoder alike.
-No training is needed, and nothing but the picture itself counts: every comparison is within one picture, so that an
-answer never depends on what else is in the batch.
+``keep`` most telling blocks, and each of them stands from there on for the left-out ones that are most like it; what
+comes after costs less in tower and decoder alike. No training is needed, and nothing but the picture itself counts:
+every comparison is within one picture, so that an answer never depends on what else is in the batch.
 
 Letters: N patches of all pictures, E width, D head size, n blocks, M blocks kept, m side of a block in patches.
 """
@@ -19,11 +19,10 @@ CELLS = 4
 
 
 class Kept(NamedTuple):
-    """``index`` int64 ``[M]``, ascending: the blocks kept, counted through all pictures. ``share`` f32 ``[M, n]``:
-    which part of each kept block every block makes (rows sum to 1). ``count`` f32 ``[M]``: the blocks merged in it."""
+    """``index`` int64 ``[M]``, ascending: the blocks kept, counted through all pictures. ``count`` f32 ``[M]``: how
+    many each stands for, itself among them."""
 
     index: Tensor
-    share: Tensor
     count: Tensor
 
 
@@ -39,14 +38,17 @@ class Narrowed(NamedTuple):
 
 
 class Selector(nn.Module):
-    """Keeps the first ``keep`` blocks of every picture in an order of its own, and merges the others into them.
+    """Keeps the first ``keep`` blocks of every picture in an order of its own.
 
     The order: first the most telling block of each of the picture's 4 x 4 cells, so that a small defect anywhere
     survives; then the others. A block tells as much as its *quality*, its rank by salience (the distance from the mean
     of its picture), times what no more salient block of the picture says already: the first step of a determinantal
     point process with kernel ``diag(q) S diag(q)``, the variance of a block given the one before it that is most like
     it (Chen et al. 2018, arXiv:1709.05135, take all steps one after the other, which no graph does fast).
-    Each block that is not kept is merged into the kept one of its picture that is most like it.
+
+    A block that is kept goes on unchanged, but attention counts it as many: the logarithm of the number is added to
+    the attention to it (Bolya et al. 2023, arXiv:2210.09461, equation 3). Averaging the left-out blocks into it as well
+    moved the answers four times as far (docs/decisions).
     """
 
     def __init__(self, after: int, merge_size: int, cells: int = CELLS) -> None:
@@ -63,10 +65,10 @@ class Selector(nn.Module):
         quad = self.side**2
         patches = (kept.index[:, None] * quad + torch.arange(quad)).view(-1)
         picture = segment_ids.index_select(0, patches)
-        weight = kept.count.log()[:, None].expand(-1, quad).reshape(-1)  # a merged patch counts as all it holds
+        weight = kept.count.log()[:, None].expand(-1, quad).reshape(-1)
         bias = torch.where(picture[:, None] == picture[None], weight[None], torch.finfo(x.dtype).min)[None, None]
         cos, sin = cos.index_select(1, patches), sin.index_select(1, patches)
-        return Narrowed(merged(x, kept, self.side), cos, sin, bias, kept)
+        return Narrowed(x.index_select(0, patches), cos, sin, bias, kept)
 
     def choose(self, x: Tensor, position_ids: Tensor, segment_ids: Tensor, keep: Tensor) -> Kept:
         """[N, E], [N, 2], [N], [N] -> what is kept."""
@@ -88,9 +90,8 @@ class Selector(nn.Module):
         index = kept.nonzero()[:, 0]
         nearest = torch.where(same & kept[None], alike, -2.0).index_select(1, index).argmax(dim=1)
         goes = torch.where(kept, kept.long().cumsum(0) - 1, nearest)
-        member = (goes[None] == torch.arange(index.shape[0])[:, None]).to(x.dtype)
-        count = member.sum(dim=1)
-        return Kept(index, member / count[:, None], count)
+        count = (goes[None] == torch.arange(index.shape[0])[:, None]).to(x.dtype).sum(dim=1)
+        return Kept(index, count)
 
     def _cell(self, position_ids: Tensor, quad: int, same: Tensor) -> Tensor:
         """The number of each block's cell within its picture: int64 [n]."""
@@ -101,7 +102,7 @@ class Selector(nn.Module):
 
 
 def _looks(mean: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
-    """Blocks [n, E] -> how far each is from the mean of its picture [n], and how alike two are seen from there [n, n]."""
+    """Blocks [n, E] -> how far each is from the mean of its picture [n], how alike two are seen from there [n, n]."""
     weight = same.to(mean.dtype)
     centred = mean - weight @ mean / weight.sum(dim=1, keepdim=True)
     direction = nn.functional.normalize(centred, dim=-1)
@@ -111,18 +112,3 @@ def _looks(mean: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
 def _above(value: Tensor, earlier: Tensor) -> Tensor:
     """bool [n, n]: whether column comes before row when sorted by falling value, the earlier first among equals."""
     return (value[None] > value[:, None]) | ((value[None] == value[:, None]) & earlier)
-
-
-def merged(x: Tensor, kept: Kept, side: int) -> Tensor:
-    """[N, E] -> [M * m**2, E]: every patch of a kept block with those at its place in the blocks merged into it.
-
-    ``z_k = |x_k| normalise(sum x_j)``: the mean direction at the length of the kept one, since a mean of unlike
-    vectors is short. A block that stands for itself alone passes untouched.
-    """
-    width = x.shape[-1]
-    blocks = x.view(-1, side**2 * width)
-    own = blocks.index_select(0, kept.index).view(-1, width)
-    together = (kept.share @ blocks).view(-1, width)
-    scaled = nn.functional.normalize(together, dim=-1) * own.norm(dim=-1, keepdim=True)
-    alone = (kept.count == 1)[:, None].expand(-1, side**2).reshape(-1, 1)
-    return torch.where(alone, own, scaled)

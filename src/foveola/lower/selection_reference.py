@@ -1,7 +1,7 @@
 """What a vision graph with a selection has to give, said once more: plain loops around the model's own blocks.
 
-Nothing is shared with ``selection.py`` but the rule that its docstrings state. That a merged patch counts as many is
-had by repetition: it stands in the sequence as often as it holds patches, so that no bias is needed.
+Nothing is shared with ``selection.py`` but the rule that its docstrings state. That a patch counts as many is had by
+repetition: it stands in the sequence as often as it stands for others, so that no bias is needed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ CELLS = 4
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Of one picture: the blocks kept, ascending, and for each of them all that are merged into it, itself first."""
+    """Of one picture: the blocks kept, ascending, and how many each of them stands for."""
 
     kept: list[int]
-    members: list[list[int]]
+    counts: list[int]
 
 
 def choose(states: Tensor, grid: Grid, keep: int) -> Chosen:
@@ -46,10 +46,10 @@ def choose(states: Tensor, grid: Grid, keep: int) -> Chosen:
         winners.setdefault((row * CELLS // grid[0], column * CELLS // grid[1]), block)
     first = set(winners.values())
     kept = sorted(sorted(order, key=lambda block: block not in first)[:keep])
-    members = [[block] for block in kept]
-    for block in sorted(set(range(count)) - set(kept)):
-        members[max(range(len(kept)), key=lambda place: (alike[block][kept[place]], -place))].append(block)
-    return Chosen(kept, members)
+    counts = [1] * len(kept)
+    for block in set(range(count)) - set(kept):
+        counts[max(range(len(kept)), key=lambda place: (alike[block][kept[place]], -place))] += 1
+    return Chosen(kept, counts)
 
 
 @torch.no_grad()
@@ -82,19 +82,13 @@ def _one(
     quad = merge * merge
     blocks = x.view(-1, quad, x.shape[-1])
     chosen = choose(blocks.mean(dim=1), grid, keep)
-    merged, repeated = [], []
-    for place, members in enumerate(chosen.members):
-        own = blocks[members[0]]
-        total = blocks[members].sum(dim=0)
-        one = own if len(members) == 1 else nn.functional.normalize(total, dim=-1) * own.norm(dim=-1, keepdim=True)
-        merged.append(one)
-        repeated += [place] * len(members)
-    x = torch.stack(merged)[repeated].flatten(0, 1)
+    repeated = [place for place, times in enumerate(chosen.counts) for _ in range(times)]
     where = torch.tensor([chosen.kept[place] for place in repeated])
+    x = blocks[where].flatten(0, 1)
     angles = tuple(part.view(-1, quad, part.shape[-1])[where].flatten(0, 1) for part in angles)
     for block in tower.blocks[after:]:
         x = _through(block, x, angles)
-    firsts = [repeated.index(place) for place in range(len(merged))]
+    firsts = [repeated.index(place) for place in range(len(chosen.kept))]
     features: Tensor = tower.merger(x)[firsts]
     return features, chosen
 
