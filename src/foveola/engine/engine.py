@@ -32,6 +32,7 @@ from foveola.engine.queue import RequestQueue
 from foveola.engine.runner import OrtRunner, Runner
 from foveola.engine.scheduler import FAILED, Scheduler
 from foveola.engine.sequence import Sequence, Timeline, Vocabulary
+from foveola.engine.sessions import open_sessions
 from foveola.engine.speculation import NO_GUESSES, RunCosts
 from foveola.exchange import Piece, Request, Unavailable
 
@@ -44,6 +45,7 @@ class Health:
 
     ``alive``: its thread runs. ``stalled``: work is due and nothing has moved for ``stall_after_s``. ``idle_s``:
     seconds since the last step. ``queued`` requests wait or are being prepared, ``active`` ones hold a slot.
+    ``why`` tells more of an engine that is dead, where that is known.
     """
 
     alive: bool
@@ -52,12 +54,13 @@ class Health:
     idle_s: float
     queued: int
     active: int
+    why: str | None = None
 
     @property
     def ailment(self) -> str | None:
         """Why a request that comes now would not be answered, in a few words; None where it would."""
         if not self.alive:
-            return "its thread has ended"
+            return self.why or "its thread has ended"
         if self.closing:
             return "it is closing"
         return f"it has not moved for {self.idle_s:.0f} s" if self.stalled else None
@@ -108,13 +111,25 @@ class Engine:
         self._patches: Patches | None = None
 
     @classmethod
-    def open(cls, bundle: Bundle | Path, options: EngineOptions | None = None, *, select: Select = keep_all) -> Engine:
-        """Load a bundle, warm it up and start; blocks until it can answer. Raises ``Damaged``."""
+    def open(
+        cls,
+        bundle: Bundle | Path,
+        options: EngineOptions | None = None,
+        *,
+        select: Select = keep_all,
+        preparation: Preparation | None = None,
+        sees: bool = True,
+    ) -> Engine:
+        """Load a bundle, warm it up and start; blocks until it can answer. Raises ``Damaged``.
+
+        ``preparation`` may come from outside, with features of its own; where ``sees`` is False the vision graph is not
+        even opened.
+        """
         options = options or EngineOptions()
         bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         with ThreadPoolExecutor(1) as pool:
-            loading = pool.submit(OrtRunner, bundle, options)
-            preparation = Preparation.open(bundle)
+            loading = pool.submit(_runner, bundle, options, sees=sees)
+            preparation = preparation or Preparation.open(bundle)
             runner = loading.result()
         costs = RunCosts.of(bundle.model.get("plan", {}))
         engine = cls(runner, preparation, preparation.vocabulary, options, select=select, costs=costs)
@@ -178,6 +193,7 @@ class Engine:
             idle_s=idle_s,
             queued=self._queue.queued,
             active=self._queue.active,
+            why=self._scheduler.why,
         )
 
     async def __call__(self, request: Request) -> AsyncIterator[Piece]:
@@ -278,3 +294,7 @@ class Engine:
         )
         timeline.submitted = self._clock()
         return sequence
+
+
+def _runner(bundle: Bundle, options: EngineOptions, *, sees: bool) -> OrtRunner:
+    return OrtRunner(bundle, options, None if sees else open_sessions(bundle, options, without=("vision",)))

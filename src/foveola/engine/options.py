@@ -32,20 +32,23 @@ class EngineOptions:
     prefill_alone: int = 1024  # and while nobody does
     prefix_cache_mib: int = 128  # keys and values of earlier prompts
     feature_cache_mib: int = 64  # visual tokens of earlier pictures
-    picture_cache_mib: int = 64  # earlier pictures, resized
     guess: bool = True  # check several tokens at once where the bundle's plan says what that costs
     prepare_threads: int = 1  # decode and resize pictures beside the engine's own thread
     stall_after_s: float = 30.0  # work is due and nothing has moved for so long: not ready
+    red_zone_bytes: int = 256  # known bytes on each side of every bound buffer; 0 is none
+    red_zone_every: int = 1  # runs after which those of lasting buffers are looked at
     failures_until_dead: int = 3  # runs that fail one after the other, without one that works between them
 
     def __post_init__(self) -> None:
         """Check every range."""
         if not 1 <= self.threads <= MAX_THREADS:
             raise ValueError(f"`threads` is {self.threads}; expected 1 to {MAX_THREADS}.")
-        for name in ("spin_us", "queue_limit", "prefix_cache_mib", "feature_cache_mib", "picture_cache_mib"):
+        zero = ("spin_us", "queue_limit", "prefix_cache_mib", "feature_cache_mib", "red_zone_bytes")
+        for name in zero:
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 0.")
-        for name in ("slots", "kv_mib", "prefill_chunk", "prefill_alone", "prepare_threads", "failures_until_dead"):
+        one = ("slots", "kv_mib", "prefill_chunk", "prefill_alone", "prepare_threads", "red_zone_every")
+        for name in (*one, "failures_until_dead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 1.")
         for name in ("stall_after_s", "patience_s"):

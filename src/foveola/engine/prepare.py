@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 
 from foveola.artifact import Bundle
 from foveola.engine.features import Numbers, Selected
+from foveola.engine.lru import ByteCache
 from foveola.engine.prepared import Counts, Prepared
 from foveola.engine.sequence import Vocabulary
 from foveola.engine.text import TokenBytes
@@ -20,6 +22,8 @@ from foveola.intake.geometries import geometry_of
 from foveola.intake.geometry import Packed
 from foveola.intake.image import Picture
 from foveola.intake.views import Geometry, View, counted_positions
+
+KEPT_BYTES = 64 * 1024 * 1024
 
 
 class Preparation:
@@ -32,12 +36,15 @@ class Preparation:
         vocabulary: Vocabulary,
         limits: Limits,
         select: Mapping[str, Any] | None = None,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """``geometry`` is None for a model that takes no pictures; ``select`` is that section of model.json."""
+        """``geometry`` is None for a model that takes no pictures; ``select`` is that section of model.json. Decoded
+        pictures of at most ``kept_bytes`` are kept for whoever asks about them again."""
         self._format = prompt_format
         self._geometry = geometry
         self._limits = limits
         self._select = select
+        self._pictures: ByteCache[bytes, Picture] = ByteCache(kept_bytes, lambda picture: picture.rgb.nbytes)
         self.vocabulary = vocabulary
 
     @classmethod
@@ -59,14 +66,16 @@ class Preparation:
         images = _images(views, keep)
         left_out = _left_out(images)
         check_context(len(tokens.ids) - left_out, request.sampling.max_tokens, self._format.max_length)
-        packed, seen = None, ()
+        packed: Packed | None = None
+        seen: tuple[Selected, ...] = ()
         if self._geometry is None:
             positions, next_position = counted_positions(tokens.ids)
         else:
             positions, next_position = self._geometry.positions(
                 tokens.ids, views, image_token_id=self._format.image_token_id
             )
-            packed, seen = self._look(request, pictures, views, keep) if pictures else (None, ())
+            if pictures:
+                packed, seen = self._look(request, pictures, views, keep)
         return Prepared(
             ids=tokens.ids,
             positions=positions,
@@ -125,8 +134,16 @@ class Preparation:
             if encoded:
                 raise Invalid("This model reads text only and takes no pictures; send text alone.", field="image")
             return []
-        enough = self._geometry.enough_pixels
-        return [decode(data, self._limits, enough_pixels=enough) for data in encoded]
+        return [self._decoded(data, self._geometry.enough_pixels) for data in encoded]
+
+    def _decoded(self, data: bytes, enough: int) -> Picture:
+        """One picture; a file that came before, byte by byte, is not decoded again."""
+        name = hashlib.sha256(data).digest()
+        picture = self._pictures.get(name)
+        if picture is None:
+            picture = decode(data, self._limits, enough_pixels=enough)
+            self._pictures.put(name, picture)
+        return picture
 
     def _prompt(
         self, request: Request, pictures: list[Picture], keep: int | None

@@ -15,6 +15,7 @@ from foveola.engine.features import Select
 from foveola.engine.lane import Caches, Drawn, Lane, Work
 from foveola.engine.options import EngineOptions
 from foveola.engine.queue import RequestQueue
+from foveola.engine.redzones import MemoryOverrun
 from foveola.engine.runner import Runner
 from foveola.engine.sequence import Sequence
 from foveola.exchange import Late, Refusal, Unavailable
@@ -50,6 +51,7 @@ class Scheduler:
         self._next_runner: tuple[Runner, Future[None]] | None = None
         self._failures_left = options.failures_until_dead
         self.dead = False
+        self.why: str | None = None  # it is dead, where that is known
         self.last_progress = clock()
 
     def run(self) -> None:
@@ -57,8 +59,9 @@ class Scheduler:
         try:
             while self.step():
                 pass
-        except BaseException:
+        except BaseException as error:
             self.dead = True
+            self.why = "its memory was overrun, and it is quarantined" if isinstance(error, MemoryOverrun) else None
             log.exception("the engine's thread dies")
         finally:
             held = [sequence for lane in self._lanes for sequence in lane.sequences]
@@ -74,6 +77,8 @@ class Scheduler:
             for work in lane.works():
                 try:
                     drawn = work.run()
+                except MemoryOverrun:
+                    raise  # nothing that this engine holds can be trusted: its thread ends here
                 except Exception as error:  # noqa: BLE001 - told to the readers and to the log
                     self._fail(lane, work, error)
                 else:

@@ -38,9 +38,9 @@ class Sessions:
     version: Version
 
 
-def open_sessions(bundle: Bundle, options: EngineOptions) -> Sessions:
-    """Open all graphs of a bundle, side by side. Raises ``Damaged``."""
-    files: Mapping[str, str] = bundle.model["graphs"]
+def open_sessions(bundle: Bundle, options: EngineOptions, without: tuple[str, ...] = ()) -> Sessions:
+    """Open all graphs of a bundle but those of the roles ``without``, side by side. Raises ``Damaged``."""
+    files = {role: file for role, file in bundle.model["graphs"].items() if role not in without}
     with ThreadPoolExecutor(max(len(files), 1)) as pool:  # native code that lets other threads run
         opened = {role: pool.submit(open_session, bundle, file, options) for role, file in files.items()}
         graphs = {role: future.result() for role, future in opened.items()}
