@@ -41,7 +41,7 @@ class Round:
         chosen = set(matched_any(self.patterns, matrices(model, source)))
 
         def change(block: str, tensors: dict[str, Tensor]) -> Changed:
-            return _rounded(tensors, chosen, storage)
+            return rounded_tensors(tensors, chosen, storage)
 
         figures = rewrite(source, model, folder, bench.journal, change, bench.tell)
         before, after, error, size = (sum(f[key] for f in figures) for key in ("before", "after", "error", "size"))
@@ -66,7 +66,8 @@ def matrices(model: torch.nn.Module, source: Checkpoint) -> list[str]:
     ]  # fmt: skip
 
 
-def _rounded(tensors: dict[str, Tensor], chosen: set[str], storage: Any) -> Changed:
+def rounded_tensors(tensors: dict[str, Tensor], chosen: set[str], storage: Any) -> Changed:
+    """Tensors of a block, those of the modules ``chosen`` rounded; figures: bytes and squared errors of the weights."""
     kept: dict[str, Tensor] = {}
     packed: dict[str, dict[str, int]] = {}
     before = after = 0

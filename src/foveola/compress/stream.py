@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from foveola.artifact import Checkpoint
 from foveola.artifact.safetensors import read_header
 from foveola.compress.steps import Progress, keep_side_files
+from foveola.weights.formats import Format
+from foveola.weights.packed import Packed
 from foveola.weights.skeleton import stored_names
 from foveola.weights.store import PACKED, read_tensor
 
@@ -43,9 +45,8 @@ def blocks_of(model: nn.Module) -> list[str]:
     return [f"{p}.{index}" for p in outermost for index in range(len(list(model.get_submodule(p).children())))]
 
 
-def grouped(model: nn.Module, names: Sequence[str]) -> dict[str, list[str]]:
+def grouped(blocks: Sequence[str], names: Sequence[str]) -> dict[str, list[str]]:
     """Block -> names of its tensors, for all of ``names``; a tensor outside of every block stands under its module."""
-    blocks = blocks_of(model)
     groups: dict[str, list[str]] = {}
     for name in names:
         home = next((b for b in blocks if name.startswith(f"{b}.")), name.rpartition(".")[0])
@@ -70,7 +71,7 @@ def rewrite(
     there. ``config`` are entries that replace those of config.json.
     """
     names = stored_names(model, source)
-    groups = grouped(model, list(names))
+    groups = grouped([*order, *(block for block in blocks_of(model) if block not in set(order))], list(names))
     in_order = [*order, *(block for block in groups if block not in set(order))]
     packed: dict[str, Any] = dict(source.config.get(PACKED, {}))
     figures: list[dict[str, Any]] = []
@@ -91,6 +92,22 @@ def rewrite(
     (folder / "config.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     keep_side_files(source, folder)
     return figures
+
+
+def kept_parameters(journal: Path, number: int) -> dict[str, Tensor] | None:
+    """The tensors of block ``number`` as an earlier call left them in ``journal``, packed ones unpacked to fp32.
+
+    Matrices that are packed come as [N, K]. None where the block is not done.
+    """
+    note, shard = journal / f"{number:05d}.json", journal / f"{number:05d}.safetensors"
+    if not note.is_file():
+        return None
+    tensors = load_file(shard)
+    for path, entry in json.loads(note.read_text(encoding="utf-8"))["packed"].items():
+        form = Format(entry["bits"], entry["block"])
+        parts = [tensors.pop(f"{path}.weight_{part}") for part in ("values", "scales", "zeros")]
+        tensors[f"{path}.weight"] = Packed(parts[0], parts[1].float(), parts[2], entry["inner"], form).dequantised()
+    return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def _keep(changed: Changed, shard: Path, note: Path) -> None:
