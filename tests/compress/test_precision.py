@@ -117,14 +117,27 @@ def test_a_recipe_packs_what_was_chosen_and_records_why(tmp_path: Path) -> None:
     samples = tmp_path / "samples.jsonl"
     lines = [{"text": "Which defect is on this part? a scratch at the top"}, {"prompt": "Where?", "answer": "a pit"}]
     samples.write_text("\n".join(json.dumps(line) for line in lines))
+    dma = {"room_bytes": 16384, "bytes_per_us": 1000.0, "macs_per_us": 1e5, "rows": 16}
     document = {
         "calibration": {"samples": "samples.jsonl"},
-        "step": [{"use": "precision", "patterns": ["*layers*_proj"], "bits": 4.0, "storages": ["int2/64", "int8/32"]}],
+        "step": [
+            {
+                "use": "precision",
+                "patterns": ["*layers*_proj"],
+                "dma": dma,
+                "bits": 4.0,
+                "storages": ["int2/64", "int8/32"],
+            }
+        ],
     }
     made = compress(source, recipe_of(document, tmp_path), tmp_path / "out")
     record = json.loads((made.path / "precision.json").read_text())
     assert record["bits"] <= 4.0
     assert len(record["layers"]) == 14
+    assert [block["block"] for block in record["blocks"]] == [f"model.language_model.layers.{n}" for n in range(2)]
+    assert all(0 < block["measured"] <= block["bound"] for block in record["blocks"])
+    plan = json.loads((made.path / "prefetch.json").read_text())
+    assert plan["modelled"] and {one["layer"] for one in plan["transfers"]} == set(record["layers"])
     assert all(layer["row_bytes"] % 16 == 0 for layer in record["layers"].values())
     assert made.lineage[-1].step == "compress.precision"
     assert made.lineage[-1].after["weight_bytes"] < made.lineage[-1].before["weight_bytes"]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from foveola.artifact import Checkpoint, Finding
 from foveola.compress.bits import Assignment, Limits, Option, assign
 from foveola.compress.example import Example, predicted
+from foveola.compress.follow import Dma, errors_json, follow, prefetch_plan
 from foveola.compress.gptq import gptq
 from foveola.compress.latency import LatencyTable, Shape
 from foveola.compress.rounding import matrices
@@ -37,7 +38,7 @@ from foveola.weights.patterns import matched_any
 from foveola.weights.skeleton import skeleton
 from foveola.weights.store import packed_entry, packed_tensors
 
-RECORD = "precision.json"
+RECORD, PREFETCH = "precision.json", "prefetch.json"
 ALIGNMENT = 16
 PRESETS: Mapping[str, tuple[str, str]] = {
     "int4+fp16": ("int4/32", "fp16"),
@@ -158,6 +159,8 @@ class Precision:
     size_bytes bytes of all of them, scales counted, at most
     prefill_ms, decode_ms  time of their products on this machine, at most, over ``prefill_rows`` rows and over one
     rounding   nearest or gptq
+    follow     follow the errors of the result through the blocks, on the first sample, into the record
+    dma        a chip with DMA engines: the order of transfers is written to ``prefetch.json``
     """
 
     patterns: tuple[str, ...] = ("*_proj", "*.qkv", "*.proj", "*.fc1", "*.fc2", "*.mlp.[02]")
@@ -170,6 +173,8 @@ class Precision:
     prefill_rows: int = 256
     rounding: Rounding = "gptq"
     tie_attention: bool = True
+    follow: bool = True
+    dma: Dma | None = None
 
     def run(self, source: Checkpoint, folder: Path, bench: Workbench) -> Finding:
         """Measure, choose and pack. Raises ``Invalid`` for limits that cannot be kept."""
@@ -190,8 +195,14 @@ class Precision:
         assignment, options = self._choice(model, family, known, bench)
         packed = _packed(model, known, assignment, self.rounding)
         record = record_of(model, known, assignment, options, packed)
+        if self.follow:
+            bench.tell("errors block by block", 0.6)
+            record["blocks"] = errors_json(follow(model, family, examples[0], packed))
         written = _write(source, family, folder, packed, bench)
         (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        if self.dma is not None:
+            plan = json.dumps(prefetch_plan(packed, self.dma).to_json(), indent=1)
+            (folder / PREFETCH).write_text(plan + "\n", encoding="utf-8")
         return Finding(
             step="compress.precision",
             changed=f"{len(packed)} matrices in {assignment.bits:.3g} bits on average, chosen by predicted cost",
