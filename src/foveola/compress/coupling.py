@@ -12,7 +12,7 @@ normalised form does not change when both gradients are scaled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -131,8 +131,3 @@ def by_modality(gradient_TU: Tensor, is_vision_T: Tensor) -> dict[str, Tensor]:
     """Sum a per-token gate gradient [..., units] over the vision tokens and over the others."""
     flat, seen = gradient_TU.reshape(-1, gradient_TU.shape[-1]), is_vision_T.reshape(-1)
     return {"vision": flat[seen].sum(0), "text": flat[~seen].sum(0)}
-
-
-def mean_rows(values: Iterable[Tensor]) -> Tensor:
-    """The mean of equally shaped tensors."""
-    return torch.stack(list(values)).mean(0)

@@ -10,7 +10,7 @@ et al. 2019, arXiv 1905.12558). The relative error of the weights alone ranks la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -143,8 +143,3 @@ def _gradients_from(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
 def relative_weight_error(weight_NK: Tensor, rounded_NK: Tensor) -> float:
     """``‖W - Wq‖ / ‖W‖``: what the described bound is made of, here for comparison."""
     return float((weight_NK - rounded_NK).norm() / weight_NK.norm().clamp(min=1e-30))
-
-
-def total(costs: Mapping[str, float]) -> float:
-    """The predicted cost of a whole assignment: layers add up."""
-    return float(sum(costs.values()))
