@@ -26,8 +26,10 @@ def test_every_field_of_the_prompt_reaches_the_exchange() -> None:
         "top_k": 4,
         "seed": 2**64 - 1,
         "stop": ["\n", "。"],
+        "visual_tokens": 128,
     }
     request = request_of(Question(prompt, b"picture"), "id-1")
+    assert request.visual_tokens == 128
     assert request.id == "id-1"
     assert [(turn.role, turn.text, turn.images) for turn in request.turns] == [("user", "Which defect?", (b"picture",))]
     assert request.sampling == Sampling(7, 1.0, 0.5, 4, 2**64 - 1, ("\n", "。"))
@@ -50,6 +52,9 @@ BAD_FIELDS = [
     ("max_tokens", float("nan")),
     ("max_tokens", float("inf")),
     ("max_tokens", [1]),
+    ("visual_tokens", 0),
+    ("visual_tokens", 1.5),
+    ("visual_tokens", "half"),
     ("temperature", -0.1),
     ("temperature", float("nan")),
     ("temperature", float("inf")),

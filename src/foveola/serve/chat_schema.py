@@ -25,7 +25,10 @@ CHAT_EXPECTED = {
     "image_url": "a base64 data URL, or an object with it as `url`",
     "url": "a base64 data URL such as data:image/png;base64,...",
     "detail": "`auto`, `low` or `high`",
-    **{name: EXPECTED[name] for name in ("max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "evidence")},
+    **{
+        name: EXPECTED[name]
+        for name in ("max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "visual_tokens", "evidence")
+    },
     "max_completion_tokens": EXPECTED["max_tokens"],
     "n": "1: one answer per request",
     "stream": "true or false",
@@ -117,6 +120,7 @@ class Chat(_Strict):
     logit_bias: Annotated[dict[str, float], _expected("logit_bias", max_length=0)] | None = None
     response_format: Annotated[ResponseFormat, _expected("response_format")] | None = None
     tools: Annotated[list[Any], _expected("tools", max_length=0)] | None = None
+    visual_tokens: Annotated[int, _expected("visual_tokens", ge=1, le=1_048_576)] | None = None
     evidence: Annotated[bool, _expected("evidence")] | None = None
     metadata: Any = Field(default=None, description="taken and not used, as the next five")
     prompt_cache_key: Any = None

@@ -125,7 +125,8 @@ _CHAT_QUESTION = [
 ]
 CHAT: dict[str, Any] = {
     "description": "OpenAI's chat completions with pictures as data URLs. With `stream` the reply is server-sent "
-    "events that end with `[DONE]`. Beyond OpenAI's there are `top_k` and `evidence`. A missing `temperature` is 0.",
+    "events that end with `[DONE]`. Beyond OpenAI's there are `top_k`, `visual_tokens` and `evidence`. A missing "
+    "`temperature` is 0.",
     "responses": {
         200: {
             "model": chat_schema.ChatCompletion,

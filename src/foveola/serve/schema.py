@@ -19,6 +19,7 @@ EXPECTED = {
     "top_k": "a whole number from 0 (off) to 2147483647",
     "stop": f"a string or a list of at most {MAX_STOPS} strings, each of 1 to {MAX_STOP_CHARS} characters",
     "seed": "a whole number from 0 to 18446744073709551615",
+    "visual_tokens": "a whole number from 1 to 1048576: how many visual tokens of each picture the decoder reads",
     "evidence": "true or false: tell in `usage` where in the picture the model looked",
     "prompt": "an object with `text`, or a string",
     "image": "a string: the picture's bytes in base64, or a data URL",
@@ -43,6 +44,7 @@ class Prompt(BaseModel):
     top_k: Annotated[int, _expected("top_k", ge=0, le=2_147_483_647)] | None = None
     stop: Annotated[Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)], _expected("stop")] | None = None
     seed: Annotated[int, _expected("seed", ge=0, le=2**64 - 1)] | None = None
+    visual_tokens: Annotated[int, _expected("visual_tokens", ge=1, le=1_048_576)] | None = None
     evidence: Annotated[bool, _expected("evidence")] | None = None
 
 
@@ -64,6 +66,7 @@ class ImageUse(BaseModel):
     original: tuple[int, int]
     used: tuple[int, int]
     tokens: int
+    kept: int | None = Field(default=None, description="tokens that the decoder read; null for all of them")
 
 
 class Stages(BaseModel):

@@ -149,7 +149,9 @@ def asked_of(question: Question, request_id: str) -> Asked:
     except ValidationError as error:
         raise invalid_of(error, EXPECTED, tuple(Prompt.model_fields), "`prompt`") from None
     images = () if question.image is None else (question.image,)
-    return Asked(Request(request_id, (Turn("user", checked.text, images),), _sampling(checked)), bool(checked.evidence))
+    turns = (Turn("user", checked.text, images),)
+    request = Request(request_id, turns, _sampling(checked), visual_tokens=checked.visual_tokens)
+    return Asked(request, bool(checked.evidence))
 
 
 def _stops(prompt: Prompt) -> tuple[str, ...]:
