@@ -45,15 +45,18 @@ LATENCY, DROP = 1.25, 1.0
 OURS = "fisher, program, repair"
 METHODS = {
     OURS: {"score": "fisher"},
+    "wanda": {"score": "wanda", "allocation": "uniform", "repair": False},
+    "magnitude": {"score": "magnitude", "allocation": "uniform", "repair": False},
+    "random": {"score": "random", "allocation": "uniform", "repair": False},
+}
+PARTS = {
     "taylor, program, repair": {"score": "taylor"},
     "search (spec form), program, repair": {"score": "fisher", "search_steps": 24, "form": "spec"},
     "search (normalised form), program, repair": {"score": "fisher", "search_steps": 24, "form": "normalised"},
     "fisher, program": {"score": "fisher", "repair": False},
     "fisher, uniform, repair": {"score": "fisher", "allocation": "uniform"},
-    "wanda": {"score": "wanda", "allocation": "uniform", "repair": False},
-    "magnitude": {"score": "magnitude", "allocation": "uniform", "repair": False},
-    "random": {"score": "random", "allocation": "uniform", "repair": False},
 }
+"""What of our method does how much: on the first seed, with ``--parts``."""
 RECOVERED = (OURS, "wanda", "magnitude")
 
 
@@ -68,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", default=300, help="of recovery, 4 samples each")
     parser.add_argument("--questions", type=int, metavar="N", default=240)
     parser.add_argument("--asked", type=int, metavar="N", default=60, help="questions that latency is measured on")
+    parser.add_argument("--parts", action="store_true", help="also our method in parts, and the search over masks")
     parser.add_argument("--precision", default="int8@load", help="of the compiled bundles")
 
 
@@ -110,7 +114,8 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         teaching = seed < arguments.recovered_seeds
         lessons = samples(arguments, source, family, arguments.lessons, 1000 + seed) if teaching else []
         targets = teach(model, lessons)
-        for name, settings in METHODS.items():
+        methods = METHODS | (PARTS if arguments.parts and seed == 0 else {})
+        for name, settings in methods.items():
             options = PruneOptions(share=arguments.share, seed=seed, **settings)  # type: ignore[arg-type]
             small, pruned = prune(model, family, source, calibration, options)
             rows.append({"method": name, "seed": seed, **exam.mark(small), **dict(pruned.figures)})

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from foveola.artifact import Checkpoint, Finding
 from foveola.compress.coupling import Form, block_means
-from foveola.compress.cut import Allocation, Costs, CutLayer, cut, decide, unit_weights, utilised
+from foveola.compress.cut import Allocation, Costs, CutLayer, cut, decide, products, unit_weights, utilised
 from foveola.compress.example import Example
 from foveola.compress.latency import LatencyTable, Shape
 from foveola.compress.masks import (
@@ -32,7 +32,7 @@ from foveola.compress.masks import (
 )
 from foveola.compress.recover import Recovery, recover, teach
 from foveola.compress.steps import keep_side_files
-from foveola.compress.tiles import chip_of
+from foveola.compress.tiles import Tile, chip_of, model_utilisation
 from foveola.compress.units import HALVES, UnitGroup, linear, unit_groups
 from foveola.exchange import Invalid
 from foveola.family import Family
@@ -42,6 +42,8 @@ from foveola.weights.widths import WIDTHS, widths_of
 
 Score = Literal["taylor", "fisher", "wanda", "magnitude", "random"]
 Tell = Callable[[str, float], None]
+_BLOCK = Tile(1, 4, 4)
+"""The smallest block that the chips of the description know, of which larger tiles are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def prune_model(
     tell("measuring what units are worth", 0.05)
     scores, searched = _scores(model, groups, examples, options, lambda done: tell("gradients", 0.3 * done / count))
     costs = _costs(model, groups, channels, options)
+    blocks = model_utilisation(products(model, groups, options.rows_of), _BLOCK)
     keep = decide(model, groups, scores, options.share, channels, costs, options.allocation)
     before = _weights(model, groups), utilised(model, groups, options.rows_of, tile)
     tell("moments of what layers read", 0.35)
@@ -148,6 +151,8 @@ def prune_model(
         "utilisation_after": after[1].whole,
         "channel_utilisation_before": before[1].channels,
         "channel_utilisation_after": after[1].channels,
+        "block_utilisation_before": blocks.channels,
+        "block_utilisation_after": model_utilisation(products(model, left, options.rows_of), _BLOCK).channels,
     }
     return Pruned(tuple(layers), figures, tuple(searched), tuple(losses), after[1].layers)
 
