@@ -90,12 +90,12 @@ def _best_fit(slices: Sequence[Slice], gpus: int, model: str) -> Packing:
     state = [_Gpu() for _ in range(gpus)]
     places, left = [], []
     for one in sorted(slices, key=_by_size):
-        options = [
-            (not gpu.compute, _freedom(gpu.memory, gpu.compute, profiles) - _freedom(after.memory, after.compute, profiles),
-             index, start)
-            for index, gpu in enumerate(state) for start in gpu.starts(one.profile)
-            for after in [gpu.with_(one.profile, start)]
-        ]  # fmt: skip
+        options = []
+        for index, gpu in enumerate(state):
+            for start in gpu.starts(one.profile):
+                after = gpu.with_(one.profile, start)
+                lost = _freedom(gpu.memory, gpu.compute, profiles) - _freedom(after.memory, after.compute, profiles)
+                options.append((not gpu.compute, lost, index, start))
         if not options:
             left.append(one)
             continue
