@@ -38,11 +38,14 @@ VERBS = {
     "seal": Verb("foveola.artifact.sealed_command", "encrypt the files of a bundle", "guard"),
     "rekey": Verb("foveola.artifact.sealed_command", "seal a bundle under another key", "guard"),
     "audit": Verb("foveola.artifact.audit_command", "check that an audit log is still what was written"),
+    "stream": Verb("foveola.stream.command", "watch a camera, a video or a folder, and look only at what changed"),
     "inspect": Verb("foveola.artifact.command", "show what a bundle or a checkpoint is and where it comes from"),
     "compress": Verb("foveola.compress.command", "make a checkpoint smaller, by a recipe", "workshop"),
+    "doctor": Verb("foveola.lower.doctor", "say whether a checkpoint is supported, and what of it would be used"),
     "compile": Verb("foveola.lower.command", "turn a checkpoint into a bundle", "workshop"),
     "tiny": Verb("foveola.tiny.command", "train the embedded model", "workshop"),
     "bridge": Verb("foveola.bridge.command", "understand instructions and hand them to the MES", "bridge"),
+    "rollout": Verb("foveola.rollout.command", "roll out over a cluster: operator, GPU parts, Envoy", "rollout"),
     "bench": Verb("foveola.bench.command", "measure a bundle, and rivals, on this machine", "bench"),
 }
 

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foveola.cli import main
+from foveola.lower.doctor import examine
+from tests.intake.models import TEMPLATE, tokenizer_json
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llava",
+    "image_token_index": 5,
+    "vision_config": {
+        "model_type": "clip_vision_model", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "image_size": 56, "patch_size": 14,
+    },
+    "text_config": {"model_type": "llama", "vocab_size": 480, "hidden_size": 64, "num_attention_heads": 4,
+                    "num_hidden_layers": 2, "eos_token_id": 2, "max_position_embeddings": 2048},
+}  # fmt: skip
+
+
+def checkpoint(folder: Path, config: dict[str, Any] = CONFIG, **files: str | None) -> Path:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(24))
+    written: dict[str, str | None] = {
+        "config.json": json.dumps(config), "tokenizer.json": tokenizer_json(), "chat_template.jinja": TEMPLATE, **files,
+    }  # fmt: skip
+    for name, text in written.items():
+        if text is not None:
+            (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_a_supported_checkpoint(tmp_path: Path) -> None:
+    said = {check.what: (check.verdict, check.says) for check in examine(checkpoint(tmp_path))}
+    assert all(verdict != "bad" for verdict, _ in said.values())
+    assert said["family"] == ("good", "llava, read as LlavaForConditionalGeneration")
+    assert said["files"][1] == "1 safetensors file, 1 tensors, 0.0 M parameters"
+    assert said["vision"][1].startswith("square tiles of 56 px, 4 heads of 16")
+    assert "640 x 480 px: 16 tokens, 1920 x 1080 px: 16 tokens" in said["pictures"][1]
+    assert said["prompt"][1] == "picture token '<|image_pad|>', answers end with <|im_end|>"
+
+
+def test_the_command_says_so_to_people_and_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = checkpoint(tmp_path)
+    assert main(["doctor", str(folder)]) == 0
+    assert f"supported: foveola compile --model {folder.name}" in capsys.readouterr().out
+    assert main(["doctor", str(folder), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["supported"] is True
+    assert {"what", "verdict", "says"} == set(report["checks"][0])
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "what", "says"),
+    [
+        ({**CONFIG, "model_type": "florence9"}, {}, "family", "config.json says model_type 'florence9'"),
+        ({**CONFIG, "vision_feature_layer": [1, 2]}, {}, "vision", "Features of several layers side by side"),
+        ({**CONFIG, "image_token_index": 999}, {}, "prompt", "tokenizer.json has no token 999"),
+        (CONFIG, {"chat_template.jinja": None}, "prompt", "there is no chat template"),
+        (CONFIG, {"preprocessor_config.json": '{"resample": 9}'}, "pictures", "has resample 9; expected one of"),
+        (CONFIG, {"tokenizer.json": None}, "prompt", "tokenizer.json is missing"),
+        (
+            {key: value for key, value in CONFIG.items() if key != "vision_config"},
+            {},
+            "vision",
+            "lacks 'vision_config'",
+        ),
+    ],
+)
+def test_what_stands_in_the_way_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, Any], files: Any, what: str, says: str
+) -> None:
+    folder = checkpoint(tmp_path, config, **files)
+    bad = [check for check in examine(folder) if check.verdict == "bad"]
+    assert any(check.what == what and says in check.says for check in bad)
+    assert main(["doctor", str(folder)]) == 1
+    assert "not supported as it is" in capsys.readouterr().out
+
+
+def test_no_checkpoint_at_all(tmp_path: Path) -> None:
+    (only,) = examine(tmp_path / "nothing")
+    assert (only.what, only.verdict) == ("files", "bad")
+    assert "is no directory; a checkpoint is one with config.json in it" in only.says
+
+
+def test_notes_on_code_and_quantised_weights(tmp_path: Path) -> None:
+    config = {**CONFIG, "auto_map": {"AutoModel": "x.Y"}, "quantization_config": {"quant_method": "awq"}}
+    notes = [check.says for check in examine(checkpoint(tmp_path, config)) if check.what == "weights"]
+    assert notes == [
+        "the weights are quantised already (awq)",
+        "the code that comes with it (AutoModel) is never run",
+    ]
+
+
+def test_it_loads_no_torch(tmp_path: Path) -> None:
+    code = "import sys, foveola.lower.doctor; print(sorted({'torch', 'transformers', 'onnx_ir'} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
