@@ -88,6 +88,7 @@ class Preparation:
             decode_image_s=decoded - started,
             preprocess_s=time.perf_counter() - decoded,
             left_out=left_out,
+            parts=tuple(part for view in views for part in view.parts),
             seen=seen,
         )
 
@@ -152,8 +153,9 @@ class Preparation:
         draft = self._format.draft(request.turns)
         if self._geometry is None or not pictures:
             return self._format.show(draft, ()), ()
-        room: int | None = self._format.max_length - request.sampling.max_tokens - draft.text_tokens
-        if keep is not None and keep * len(pictures) <= room:
+        left = self._format.max_length - request.sampling.max_tokens - draft.text_tokens
+        room: int | None = left
+        if keep is not None and keep * len(pictures) <= left:
             room = None  # whatever their size, what is kept of them fits
         views = self._geometry.fit([picture.original for picture in pictures], room_tokens=room)
         return self._format.show(draft, views), views
@@ -162,7 +164,7 @@ class Preparation:
 def _images(views: Sequence[View], keep: int | None) -> tuple[ImageUse, ...]:
     if keep is None:
         return tuple(view.use for view in views)
-    return tuple(replace(view.use, kept=min(keep, view.use.tokens)) for view in views)
+    return tuple(replace(view.use, kept=sum(min(keep, part) for part in view.parts)) for view in views)
 
 
 def _left_out(images: Sequence[ImageUse]) -> int:
