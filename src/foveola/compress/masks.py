@@ -136,27 +136,40 @@ def search_gates(
     logits = {group.name: torch.full((group.count,), 3.0, requires_grad=True) for group in groups}
     wanted = [_outputs(model, example) for example in examples]
     optimiser = torch.optim.Adam(logits.values(), lr=search.rate)
-    whole = sum(unit_costs[group.name] * group.count for group in groups)
     losses: list[dict[str, float]] = []
     for step in range(search.steps):
         index = step % len(examples)
-        gates = {name: logit.sigmoid() for name, logit in logits.items()}
-        # fused attention has no second derivative
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), gated(model, groups, gates):
-            text, vision = _distances(_outputs(model, examples[index]), wanted[index])
-        kept = torch.stack([unit_costs[name] * gate.sum() for name, gate in gates.items()]).sum() / whole
-        over = (kept - (1 - search.share)).clamp(min=0)
-        g_v, g_l = coupled_gradients(vision, text, list(logits.values()))
-        coupled = coupling(g_v, g_l, a=search.a, form=search.form)
-        loss = text + vision + search.weight * coupled + search.penalty * over.square()
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        with torch.enable_grad():
+            found = _step(model, groups, examples[index], wanted[index], logits, unit_costs, search)
+            loss = found["text"] + found["vision"] + search.weight * found["coupling"]
+            over = (found["kept"] - (1 - search.share)).clamp(min=0)
+            optimiser.zero_grad()
+            (loss + search.penalty * over.square()).backward()
         optimiser.step()
-        losses.append(
-            {"text": float(text), "vision": float(vision), "coupling": float(coupled), "kept": float(kept)}
-        )
+        losses.append({name: float(value.detach()) for name, value in found.items()})
         told(step + 1)
     return {name: logit.detach().sigmoid() for name, logit in logits.items()}, losses
+
+
+def _step(
+    model: nn.Module,
+    groups: Sequence[UnitGroup],
+    example: Example,
+    wanted: tuple[Tensor, Tensor],
+    logits: Mapping[str, Tensor],
+    unit_costs: Mapping[str, float],
+    search: Search,
+) -> dict[str, Tensor]:
+    """The losses of one example under the masks, and the share of the cost that they keep."""
+    gates = {name: logit.sigmoid() for name, logit in logits.items()}
+    # fused attention has no second derivative
+    with sdpa_kernel(SDPBackend.MATH), gated(model, groups, gates):
+        text, vision = _distances(_outputs(model, example), wanted)
+    whole = sum(unit_costs[group.name] * group.count for group in groups)
+    kept = torch.stack([unit_costs[name] * gate.sum() for name, gate in gates.items()]).sum() / whole
+    g_v, g_l = coupled_gradients(vision, text, list(logits.values()))
+    coupled = coupling(g_v, g_l, a=search.a, form=search.form)
+    return {"text": text, "vision": vision, "coupling": coupled, "kept": kept}
 
 
 def _outputs(model: nn.Module, example: Example) -> tuple[Tensor, Tensor]:

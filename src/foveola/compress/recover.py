@@ -82,7 +82,7 @@ def recover(
                 index = order.pop()
                 loss = _loss(student, examples[index], targets[index], how) / how.batch
                 loss.backward()  # type: ignore[no-untyped-call]
-                total += float(loss)
+                total += float(loss.detach())
             nn.utils.clip_grad_norm_(parameters, 1.0)
             optimiser.step()
             losses.append(total)
