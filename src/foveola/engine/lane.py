@@ -164,7 +164,8 @@ class Lane:
         prepared = sequence.prepared
         selected = None
         if sequence.features:
-            seen = joined(sequence.features, [image.tokens for image in prepared.images])
+            parts = prepared.parts or [image.tokens for image in prepared.images]
+            seen = joined(sequence.features, parts)
             selected = self._select(seen, prepared.grids)
         prompt = place(prepared.ids, prepared.positions, prepared.visual, selected)
         sequence.lay_out(prompt, selected, names_of(prompt))

@@ -19,8 +19,9 @@ class Prepared:
     picture after picture; ``grids`` the rows and columns of each picture's cells, and ``cells`` int64 ``[N]`` the cell
     of each visual token, counted through all pictures, -1 for none (None: one token per cell, in order). ``packed`` is
     None without pictures. The vision graph will leave out ``left_out`` of the visual tokens, so that the decoder reads
-    ``length`` tokens in all. Where somebody else ran the vision graph, ``seen`` is what it made of each picture, and
-    ``packed`` is None. Times are seconds.
+    ``length`` tokens in all. ``parts`` are the visual tokens of each picture or, of one in tiles, of its thumbnail and
+    its tiles: of what goes through the vision graph apart. Where somebody else ran the vision graph, ``seen`` is what
+    it made of each picture, and ``packed`` is None. Times are seconds.
     """
 
     ids: Numbers
@@ -34,6 +35,7 @@ class Prepared:
     decode_image_s: float = 0.0
     preprocess_s: float = 0.0
     left_out: int = 0
+    parts: tuple[int, ...] = ()
     seen: tuple[Selected, ...] = ()
 
     @property

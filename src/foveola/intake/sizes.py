@@ -28,7 +28,8 @@ class VisionConfig:
     """How a model wants its pictures: the section ``vision`` of a bundle's model.json.
 
     ``min_pixels`` and ``max_pixels`` bound the area of one resized picture; ``max_patches`` bounds the patches of
-    all pictures of a request (the vision graph's mask is quadratic in it).
+    all pictures of a request (the vision graph's mask is quadratic in it). An elongated picture is shown in at most
+    ``max_tiles`` parts (``tiling.py``); 1 is whole.
     """
 
     patch_size: int
@@ -40,6 +41,7 @@ class VisionConfig:
     image_std: tuple[float, float, float]
     resample: str
     max_patches: int
+    max_tiles: int = 4
 
     @property
     def factor(self) -> int:
@@ -63,8 +65,12 @@ class VisionConfig:
             raise Damaged(f"model.json: vision.resample is one of {', '.join(RESAMPLING)}.")
         if vision["min_pixels"] > vision["max_pixels"]:
             raise Damaged("model.json: vision.min_pixels is greater than vision.max_pixels.")
+        max_tiles = vision.get("max_tiles", 4)
+        if type(max_tiles) is not int or max_tiles < 1:
+            raise Damaged("model.json: vision.max_tiles is a whole number of at least 1; compile the bundle anew.")
         return cls(
             **{key: vision[key] for key in sizes},
+            max_tiles=max_tiles,
             image_mean=_three(vision["image_mean"]),
             image_std=_three(vision["image_std"]),
             resample=vision["resample"],

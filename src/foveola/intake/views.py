@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from foveola.exchange import ImageUse
 from foveola.intake.geometry import Packed
 from foveola.intake.image import Picture
+from foveola.intake.tiling import Tiling
 
 Size = tuple[int, int]
 """(width, height) in pixels."""
@@ -28,7 +29,8 @@ class View:
     ``pieces`` are what stands in the place of its image token: numbers of visual tokens, and control text between
     them. ``grid`` is (rows, columns) of the cells that evidence is drawn on; ``cells`` int64 [tokens] says which cell
     each visual token belongs to, -1 for none (None: token i is cell i). A geometry that cuts pictures into tiles says
-    into how many, and in ``level`` by which of its rules: 0 is the model's own, higher ones are coarser.
+    into how many, and in ``level`` by which of its rules: 0 is the model's own, higher ones are coarser. ``tiling`` is
+    that of an elongated picture, for a geometry that has no tiles of its own.
     """
 
     use: ImageUse
@@ -37,6 +39,12 @@ class View:
     cells: NDArray[np.int64] | None = None
     level: int = 0
     tiles: int = 0
+    tiling: Tiling | None = None
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Visual tokens of each part that goes through the vision graph on its own, in the order of the prompt."""
+        return (self.use.tokens,) if self.tiling is None else self.tiling.counts
 
     @property
     def length(self) -> int:
