@@ -39,6 +39,7 @@ VERBS = {
     "rekey": Verb("foveola.artifact.sealed_command", "seal a bundle under another key", "guard"),
     "audit": Verb("foveola.artifact.audit_command", "check that an audit log is still what was written"),
     "stream": Verb("foveola.stream.command", "watch a camera, a video or a folder, and look only at what changed"),
+    "memcheck": Verb("foveola.serve.memcheck_command", "run a bundle under everything that watches memory"),
     "inspect": Verb("foveola.artifact.command", "show what a bundle or a checkpoint is and where it comes from"),
     "compress": Verb("foveola.compress.command", "make a checkpoint smaller, by a recipe", "workshop"),
     "doctor": Verb("foveola.lower.doctor", "say whether a checkpoint is supported, and what of it would be used"),

@@ -24,7 +24,7 @@ _GREY = 127.0
 
 
 def widened(box: Box, margin: float, size: tuple[int, int]) -> Box:
-    """``box``, larger by ``margin`` of its sides on each of them, 2 pixels at least, within ``size`` (width, height)."""
+    """``box``, larger by ``margin`` of its sides on each, 2 pixels at least, within ``size`` (width, height)."""
     left, top, right, bottom = box
     x, y = max(2, round((right - left) * margin)), max(2, round((bottom - top) * margin))
     return max(0, left - x), max(0, top - y), min(size[0], right + x), min(size[1], bottom + y)

@@ -13,6 +13,7 @@ from foveola.guard.allowed import Listing, allowed
 from foveola.guard.digests import Digests, open_digests
 from foveola.guard.keys import public_key
 from foveola.guard.live import Gateways, LiveDigests
+from foveola.guard.memory import Ceiling, bounded
 from foveola.guard.options import MODES, OFF, WORD_ACTIONS, GuardOptions, routes_of
 from foveola.guard.reloaded import ReloadedFile
 from foveola.guard.verdict import Tell, nobody
@@ -57,7 +58,18 @@ class Guards:
             answer = allowed(answer, self._listings, self._allowlist_mode(), tell)
         if self.words is not None:
             answer = worded(answer, self.words.current, self._word_action(), tell)
+        if (ceiling := self.ceiling) is not None:
+            answer = bounded(answer, ceiling, tell)
         return answer
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """The limit of this process's memory, where one is set."""
+        return Ceiling(self.options.memory_mib) if self.options.memory_mib else None
+
+    def ailment(self) -> str | None:
+        """Why this process should be restarted, in a few words, or None."""
+        return self.ceiling.ailment() if self.ceiling is not None else None
 
     def scrub(self, text: str) -> str:
         """``text`` as it may be written to a log or sent as a message: banned words masked."""

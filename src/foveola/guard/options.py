@@ -19,7 +19,8 @@ class GuardOptions:
     ``allowlist_file`` the digests, which must be signed where ``allowlist_key`` (an Ed25519 public key in PEM) is
     given; ``allowlist_live`` the database of live registrations and ``allowlist_gateways`` the folder with each
     gateway's public key (``NAME.pem``). ``privacy`` says whether faces and plates are removed from pictures before
-    anyone else gets them. ``audit`` is the file of the hash-chained log. Raises ValueError naming the setting.
+    anyone else gets them. ``memory_mib`` is the most memory that the process may hold while it takes
+    newcomers, 0 for no limit. ``audit`` is the file of the hash-chained log. Raises ValueError naming the setting.
     """
 
     words: Path | None = None
@@ -32,6 +33,7 @@ class GuardOptions:
     allowlist_live: Path | None = None
     allowlist_gateways: Path | None = None
     privacy: bool = False
+    memory_mib: int = 0
     audit: Path | None = None
 
     def __post_init__(self) -> None:
@@ -41,6 +43,8 @@ class GuardOptions:
         routes_of("allowlist_routes", self.allowlist_routes, MODES)
         if self.allowlisting and self.allowlist_file is None and self.allowlist_live is None:
             raise ValueError("`allowlist` needs digests: set allowlist_file, allowlist_live, or both")
+        if self.memory_mib < 0:
+            raise ValueError(f"`memory_mib` is {self.memory_mib}; expected a number of MiB, or 0 for no limit")
         if (self.allowlist_live is None) != (self.allowlist_gateways is None):
             raise ValueError("`allowlist_live` and allowlist_gateways go together: who may register, and where")
 
@@ -53,7 +57,7 @@ class GuardOptions:
     @property
     def active(self) -> bool:
         """Whether anything is guarded at all."""
-        return self.words is not None or self.allowlisting or self.privacy
+        return self.words is not None or self.allowlisting or self.privacy or self.memory_mib > 0
 
 
 def routes_of(name: str, text: str, known: Sequence[str]) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ def load(bundle_path: Path, *, region: str = "", guard: GuardOptions | None = No
         bundle.model_hash,
         int(datetime.fromisoformat(bundle.created).timestamp()),
         observed(guards.around(engine, _tell), metrics),
-        ailment=lambda: engine.health().ailment,
+        ailment=lambda: guards.ailment() or engine.health().ailment,
         close=lambda: _close(engine),
         metrics=metrics.render,
         count=engine.count,
