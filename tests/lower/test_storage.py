@@ -82,3 +82,30 @@ def test_the_finding_has_bytes_and_error_before_and_after(model: Any) -> None:
     error = finding.after["relative_weight_error"]
     assert isinstance(error, float)
     assert 0.02 < error < 0.12
+
+
+def test_what_the_checkpoint_holds_packed_is_stored_code_for_code(model: Any) -> None:
+    from dataclasses import replace
+
+    from foveola.lower.storage import keeping
+    from foveola.weights.packed import pack
+
+    coarse = pack(model.get_submodule(DOWN).weight * 1.01, Format(4, 64))
+    model.get_submodule(DOWN).weight.copy_(coarse.dequantised())
+    planned = keeping(plan(model, QWEN2_VL, [Rule("model.language_model.*", Format(8, 32, 1))]), {DOWN: coarse})
+    assert planned[DOWN] == Format(4, 64, 1)
+    stored = apply(model, planned, {DOWN: coarse})
+    assert stored.packed[DOWN].format == Format(4, 64, 1)
+    assert torch.equal(stored.packed[DOWN].values, coarse.values)
+    assert torch.equal(replace(stored.packed[DOWN], format=coarse.format).dequantised(), coarse.dequantised())
+    assert "1 x int4/64@1 as packed" in stored.finding.changed
+
+
+def test_whoever_asks_for_whole_weights_gets_them_unpacked(model: Any) -> None:
+    from foveola.lower.storage import keeping
+    from foveola.weights.packed import pack
+
+    coarse = pack(model.get_submodule(DOWN).weight, Format(4, 64))
+    planned = keeping(plan(model, QWEN2_VL, []), {DOWN: coarse})
+    assert planned[DOWN] == "fp32"
+    assert apply(model, planned, {DOWN: coarse}).packed == {}

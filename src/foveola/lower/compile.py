@@ -24,10 +24,12 @@ from foveola.lower.narrow import halve
 from foveola.lower.nbits import QEmbedding
 from foveola.lower.options import CompileOptions
 from foveola.lower.parity import Subject, check_parity
+from foveola.lower.portable import to_portable
 from foveola.lower.prompts import prompt_tokens, template_variables
 from foveola.lower.session import save
-from foveola.lower.storage import Rule, Stored, apply, plan
+from foveola.lower.storage import Rule, Stored, apply, keeping, plan
 from foveola.weights.loading import load
+from foveola.weights.store import read_all_packed
 
 Progress = Callable[[str, float], None]
 """Called with the step that begins and the share of the work that is done (0..1)."""
@@ -66,7 +68,8 @@ def compile_checkpoint(
     model = load(checkpoint, family)
     tell("rounding the weights", 0.1)
     blocks = family.tower_shape(checkpoint.config).blocks if family.sees else None
-    stored = apply(model, plan(model, family, rules(family, options), blocks))
+    kept = read_all_packed(checkpoint, tied={family.parts.head: family.parts.embedding})
+    stored = apply(model, keeping(plan(model, family, rules(family, options), blocks), kept), kept)
     graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], options, tell)
     tell("comparing with the model", 0.6)
     subject = Subject(model, family, checkpoint.config, card["vision"], card["evidence_layer"], options)
@@ -130,6 +133,7 @@ def model_section(checkpoint: Checkpoint, family: Family, options: CompileOption
         "prompt": family.prompt_section(config) | {"variables": template_variables(checkpoint)},
         "evidence_layer": _evidence_layer(family, config, options),
         "dtype": "float32",
+        "profile": options.profile,
         "chat_template": template,
         "default_system": family.default_system,
         **_select_section(family, config, options),
@@ -184,6 +188,8 @@ def _export(
     )
     saved = sum(halve(graph) for graph in graphs.values())
     check_storage(graphs, family, stored)
+    if options.profile == "portable":
+        graphs = {role: to_portable(graph) for role, graph in graphs.items()}
     counts = {f"{name}_nodes": sum(count_operators(graph).values()) for name, graph in graphs.items()}
     finding = Finding(
         step="lower.export",

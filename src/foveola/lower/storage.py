@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import torch
@@ -76,12 +76,27 @@ def _blocks_from(model: nn.Module, family: Family, first: int | None) -> tuple[s
     return tuple(f"{root}.{index}." for index in range(first, count))
 
 
+def keeping(planned: Mapping[str, Storage], kept: Mapping[str, Packed]) -> dict[str, Storage]:
+    """``planned`` with bits and block of the matrices that the checkpoint holds packed (``kept``).
+
+    How they are multiplied stays as it was planned; fp32 and fp16 ask for them unpacked.
+    """
+    found = dict(planned)
+    for path, packed in kept.items():
+        storage = found.get(path)
+        if isinstance(storage, Format):
+            found[path] = replace(storage, bits=packed.format.bits, block=packed.format.block)
+    return found
+
+
 @torch.no_grad()
-def apply(model: nn.Module, planned: Mapping[str, Storage]) -> Stored:
+def apply(model: nn.Module, planned: Mapping[str, Storage], kept: Mapping[str, Packed] | None = None) -> Stored:
     """Round the weights of ``model``, in place, to what ``planned`` stores of them.
 
-    Afterwards the model is the reference for the exported graphs: they must compute what it computes.
+    Matrices that the checkpoint holds packed (``kept``) are stored code for code, and not rounded again. Afterwards
+    the model is the reference for the exported graphs: they must compute what it computes.
     """
+    kept = kept or {}
     start = time.perf_counter()
     packed: dict[str, Packed] = {}
     before = after = 0
@@ -94,7 +109,7 @@ def apply(model: nn.Module, planned: Mapping[str, Storage]) -> Stored:
             after += 4 * exact.numel()
             continue
         if isinstance(storage, Format):
-            packed[path] = pack(exact, storage)
+            packed[path] = replace(kept[path], format=storage) if path in kept else pack(exact, storage)
             rounded = packed[path].dequantised()
             after += packed[path].nbytes
         else:
@@ -103,7 +118,9 @@ def apply(model: nn.Module, planned: Mapping[str, Storage]) -> Stored:
         squared_error += float((rounded - exact).square().sum())
         squared += float(exact.square().sum())
         _replace(module, rounded)
-    counts = Counter(str(storage) for storage in planned.values())
+    counts = Counter(
+        f"{storage}{' as packed' * (path in kept and path in packed)}" for path, storage in planned.items()
+    )
     finding = Finding(
         step="lower.round",
         changed="weights rounded to nearest: " + ", ".join(f"{n} x {name}" for name, n in sorted(counts.items())),
