@@ -99,12 +99,13 @@ class Evidence:
     """Attention of the last prompt position over one picture's visual tokens, at the bundle's evidence layer.
 
     ``weights`` are row-major over ``grid`` = (rows, columns) of visual tokens and sum to ``mass``, the share
-    of all attention that fell on this picture (0..1).
+    of all attention that fell on this picture (0..1). ``summary`` is the mean of the picture's visual features.
     """
 
     grid: tuple[int, int]
     weights: tuple[float, ...]
     mass: float
+    summary: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

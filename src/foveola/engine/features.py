@@ -113,8 +113,11 @@ def evidence_of(
         own = cells[kept]
         np.add.at(weights, own[own >= 0], seen[own >= 0])
     result, at = [], 0
+    owners = kept if cells is None else cells[kept]
     for grid, size in zip(grids, sizes, strict=True):
         part = weights[at : at + size]
-        result.append(Evidence(grid=grid, weights=tuple(part.tolist()), mass=float(part.sum(dtype=np.float64))))
+        mine = (owners >= at) & (owners < at + size)
+        summary = () if chunk.features is None or not mine.any() else tuple(chunk.features[mine].mean(0).tolist())
+        result.append(Evidence(grid, tuple(part.tolist()), float(part.sum(dtype=np.float64)), summary))
         at += size
     return tuple(result)

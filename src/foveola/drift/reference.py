@@ -1,0 +1,156 @@
+"""What the pictures looked like when all was well: templates, the kernel's means, and how the charts behave then."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from foveola.drift.charts import Cusum, MeanChart, Peaks, blocks, memory_of
+from foveola.drift.kernel import KernelMap
+from foveola.drift.observation import Floats, Observation, pearson
+from foveola.exchange import Damaged, Invalid
+
+FORMAT = "foveola.drift/1"
+LEAST = 60
+OWN = 12  # a class with fewer reference pictures is compared with all of them
+HORIZON, RUNS = 4000, 96
+EVERY = ""  # the label under which what holds for all classes together is kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """Made by ``calibrate``; what a ``Monitor`` compares with.
+
+    ``templates`` float64 [C, SIDE, SIDE] and ``means`` float64 [C, WAVES] per class of ``labels``, the first for all
+    together; ``looks`` are the mean and deviation of the map score, ``strange`` the sorted scores of held-back frames,
+    ``memory`` how many frames apart they are independent. ``kernel`` is None where the bundle gives no features.
+    """
+
+    labels: tuple[str, ...]
+    templates: Floats
+    means: Floats
+    kernel: KernelMap | None
+    looks: tuple[float, float]
+    strange: Floats
+    memory: int
+    map_peaks: Peaks
+    feature_peaks: Peaks | None
+    frames: int
+
+    def _row(self, label: str) -> int:
+        return self.labels.index(label) if label in self.labels else 0
+
+    def map_score(self, seen: Observation) -> float:
+        """How unlike its class's template the map is, in standard deviations of the reference."""
+        mean, deviation = self.looks
+        return (1 - pearson(seen.map, self.templates[self._row(seen.label)]) - mean) / deviation
+
+    def residual(self, seen: Observation) -> Floats | None:
+        """The features in the kernel's space, from their class's mean [WAVES]: another mix of classes is no drift."""
+        if self.kernel is None or len(seen.features) != len(self.kernel.centre):
+            return None
+        residual: Floats = self.kernel(seen.features) - self.means[self._row(seen.label)]
+        return residual
+
+    def strangeness(self, seen: Observation) -> float:
+        """One number per frame for the martingale: the greater of both scores' sizes."""
+        residual = self.residual(seen)
+        return self.map_score(seen) + (4 * float((residual**2).sum()) if residual is not None else 0.0)
+
+    def save(self, path: Path) -> None:
+        """Writes one ``.npz`` file, whole or not at all."""
+        arrays = {"templates": self.templates, "means": self.means, "strange": self.strange}
+        if self.kernel is not None:
+            arrays |= {f"kernel_{name}": getattr(self.kernel, name) for name in KernelMap.__slots__}
+        told = {
+            "format": FORMAT, "labels": self.labels, "looks": self.looks, "memory": self.memory, "frames": self.frames,
+            "map_peaks": asdict(self.map_peaks), "feature_peaks": self.feature_peaks and asdict(self.feature_peaks),
+        }  # fmt: skip
+        unfinished = path.with_name(path.name + ".partial")
+        with unfinished.open("wb") as out:
+            np.savez_compressed(out, told=np.array(json.dumps(told)), **arrays)  # type: ignore[arg-type]
+        unfinished.replace(path)
+
+    @classmethod
+    def open(cls, path: Path) -> Reference:
+        """Raises ``Damaged`` where the file is not a whole reference."""
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                told = json.loads(str(data["told"]))
+                arrays = {name: data[name] for name in data.files if name != "told"}
+            if told["format"] != FORMAT:
+                raise ValueError(told["format"])
+            kernel = None
+            if "kernel_centre" in arrays:
+                kernel = KernelMap(**{name: arrays[f"kernel_{name}"] for name in KernelMap.__slots__})
+            features = told["feature_peaks"]
+            return cls(
+                tuple(told["labels"]), arrays["templates"], arrays["means"], kernel, tuple(told["looks"]),
+                arrays["strange"], told["memory"], Peaks(**told["map_peaks"]), Peaks(**features) if features else None,
+                told["frames"],
+            )  # fmt: skip
+        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+            raise Damaged(
+                f"{path.name} is not a whole drift reference of the form {FORMAT}; "
+                "make it anew with `foveola drift calibrate`"
+            ) from error
+
+
+def calibrate(seen: Sequence[Observation], *, seed: int = 0) -> Reference:
+    """A reference from frames in the order in which they came.
+
+    Every other stretch of frames makes templates and means; the rest, which they never saw, tells how the charts behave
+    without drift, by a block bootstrap that keeps the dependence between neighbours.
+
+    Raises:
+        Invalid: fewer than ``LEAST`` frames.
+    """
+    if len(seen) < LEAST:
+        raise Invalid(
+            f"{len(seen)} frames came; a reference needs at least {LEAST}, and a few hundred are better: "
+            "let the camera run longer while all is well"
+        )
+    stretch = max(5, len(seen) // 40)
+    turn = (np.arange(len(seen)) // stretch) % 2
+    model, held = (
+        [s for s, t in zip(seen, turn, strict=True) if not t],
+        [s for s, t in zip(seen, turn, strict=True) if t],
+    )
+    counts = Counter(s.label for s in model)
+    labels = (EVERY, *sorted(label for label, n in counts.items() if n >= OWN and label != EVERY))
+    of = {label: [s for s in model if label in (EVERY, s.label)] for label in labels}
+    templates = np.stack([np.mean([s.map for s in of[label]], 0) for label in labels])
+    kernel = KernelMap.fit(np.stack([s.features for s in model]), seed) if _featured(seen) else None
+    means = np.zeros((len(labels), 0))
+    if kernel is not None:
+        means = np.stack([kernel(np.stack([s.features for s in of[label]])).mean(0) for label in labels])
+    rough = Reference(labels, templates, means, kernel, (0.0, 1.0), np.zeros(0), 1, Peaks(0, 1, 1), None, len(seen))
+    return _with_charts(rough, held, seed)
+
+
+def _featured(seen: Sequence[Observation]) -> bool:
+    return len(seen[0].features) > 0 and len({len(s.features) for s in seen}) == 1
+
+
+def _with_charts(rough: Reference, held: Sequence[Observation], seed: int) -> Reference:
+    """The reference with what the held-back frames say about the charts."""
+    raw = np.asarray([rough.map_score(s) for s in held])
+    looks = (float(raw.mean()), max(float(raw.std()), 1e-6))
+    scores = (raw - looks[0]) / looks[1]
+    memory = memory_of(scores)
+    order = blocks(np.random.default_rng(seed), len(held), 2 * memory, RUNS, HORIZON)
+    map_peaks = Peaks.fit(Cusum().peaks(scores[order]), HORIZON)
+    feature_peaks, means = None, rough.means
+    if rough.kernel is not None:
+        residuals = np.stack([r for s in held if (r := rough.residual(s)) is not None])
+        # the held-back frames also say where the means are: both halves together know them better than one
+        bias = residuals.mean(0) / 2
+        means, residuals = means + bias, residuals - residuals.mean(0)
+        feature_peaks = Peaks.fit(MeanChart().peaks(residuals, order), HORIZON)
+    settled = replace(rough, means=means, looks=looks, memory=memory, map_peaks=map_peaks, feature_peaks=feature_peaks)
+    return replace(settled, strange=np.sort([settled.strangeness(s) for s in held]))
