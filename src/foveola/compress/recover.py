@@ -65,6 +65,20 @@ def recover(
     told: Callable[[int, float], None] = lambda done, loss: None,
 ) -> list[float]:
     """Train ``student`` in place and leave it frozen again; the mean loss of every step."""
+    return train(
+        student, family, len(examples), how, lambda index: _loss(student, examples[index], targets[index], how), told
+    )
+
+
+def train(
+    student: nn.Module,
+    family: Family,
+    count: int,
+    how: Recovery,
+    loss_of: Callable[[int], Tensor],
+    told: Callable[[int, float], None] = lambda done, loss: None,
+) -> list[float]:
+    """As ``recover``, with any loss: ``loss_of`` gives that of one of ``count`` examples."""
     parameters = _learning(student, family, how.parameters)
     optimiser = torch.optim.AdamW(parameters, lr=how.rate, betas=(0.9, 0.98), weight_decay=0.0)
     draw = random.Random(how.seed)
@@ -78,9 +92,8 @@ def recover(
             total = 0.0
             for _ in range(how.batch):
                 if not order:
-                    order = draw.sample(range(len(examples)), len(examples))
-                index = order.pop()
-                loss = _loss(student, examples[index], targets[index], how) / how.batch
+                    order = draw.sample(range(count), count)
+                loss = loss_of(order.pop()) / how.batch
                 loss.backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
             nn.utils.clip_grad_norm_(parameters, 1.0)

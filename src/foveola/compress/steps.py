@@ -41,6 +41,7 @@ STEPS = {
     "round": "foveola.compress.rounding",
     "precision": "foveola.compress.precision",
     "prune": "foveola.compress.pruning",
+    "tokens": "foveola.compress.tokens",
 }
 """Name of a step -> the module that registers it."""
 
