@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a canary is. ``since_s`` is when its step began; ``generation`` the declaration that it belongs to."""
+    """How far a canary is. ``since_s`` is when its step began; ``declared`` marks its declaration."""
 
     version: str
     phase: Phase
@@ -32,13 +33,13 @@ class Progress:
     since_s: float
     failures: int = 0
     reason: str = ""
-    generation: int = 0
+    declared: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As it stands in the status."""
         return {"version": self.version, "phase": self.phase, "step": self.step, "weight": self.weight,
                 "since": self.since_s, "failures": self.failures, "reason": self.reason,
-                "generation": self.generation}  # fmt: skip
+                "declared": self.declared}  # fmt: skip
 
     @classmethod
     def of(cls, status: dict[str, Any] | None) -> Progress | None:
@@ -47,25 +48,39 @@ class Progress:
             return None
         return cls(
             status["version"], status["phase"], int(status["step"]), int(status["weight"]), float(status["since"]),
-            int(status.get("failures", 0)), str(status.get("reason", "")), int(status.get("generation", 0)),
+            int(status.get("failures", 0)), str(status.get("reason", "")), str(status.get("declared", "")),
         )  # fmt: skip
 
 
-def begin(canary: Canary, generation: int, now_s: float) -> Progress:
-    """The first step."""
-    return Progress(canary.version, "Progressing", 0, canary.steps[0], now_s, generation=generation)
+def declaration(release: Release) -> str:
+    """What makes a canary another one: its version, image, bundle and steps, but not whether it is paused."""
+    canary = release.canary
+    assert canary is not None
+    version = release[canary.version]
+    told = repr((version.name, version.image, version.bundle, canary.steps))
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
+
+
+def current(release: Release, progress: Progress | None, now_s: float) -> Progress | None:
+    """The progress that goes on: the one that is, or a first step where another canary was declared."""
+    if release.canary is None:
+        return None
+    declared = declaration(release)
+    if progress is not None and progress.declared == declared:
+        return progress
+    return Progress(release.canary.version, "Progressing", 0, release.canary.steps[0], now_s, declared=declared)
 
 
 def breaches(analysis: Analysis, observed: Observed) -> list[str]:
     """What is wrong, in words with figures; a figure that is missing is not held against the canary here."""
     found = []
-    for value, bound, name, worse in (
-        (observed.error_rate, analysis.max_error_rate, "error rate", lambda a, b: a > b),
-        (observed.latency_s, analysis.max_latency_s, "p95 latency in s", lambda a, b: a > b),
-        (observed.accuracy, analysis.min_accuracy, "accuracy", lambda a, b: a < b),
-        (observed.similarity, analysis.min_similarity, "similarity of attention (drift)", lambda a, b: a < b),
+    for value, bound, name, sign in (
+        (observed.error_rate, analysis.max_error_rate, "error rate", 1),
+        (observed.latency_s, analysis.max_latency_s, "p95 latency in s", 1),
+        (observed.accuracy, analysis.min_accuracy, "accuracy", -1),
+        (observed.similarity, analysis.min_similarity, "similarity of attention (drift)", -1),
     ):
-        if value is not None and (value != value or worse(value, bound)):
+        if value is not None and not sign * value <= sign * bound:  # NaN keeps no bound
             found.append(f"{name} {value:.3g}, allowed {bound:g}")
     return found
 

@@ -181,7 +181,7 @@ def crds() -> tuple[Json, Json]:
     progress = _object(
         {"version": {"type": "string"}, "phase": {"type": "string"}, "step": {"type": "integer"}, "weight": {
             "type": "integer"}, "since": {"type": "number"}, "failures": {"type": "integer"}, "reason": {
-            "type": "string"}, "generation": {"type": "integer"}}
+            "type": "string"}, "declared": {"type": "string"}}
     )  # fmt: skip
     weights = {"type": "object", "additionalProperties": {"type": "integer"}}
     model = _crd(

@@ -61,14 +61,17 @@ def _action(**where: Any) -> Json:
     return {**where, "timeout": f"{TIMEOUT_S}s", "retry_policy": retry}
 
 
+def _told(version: str) -> list[Json]:
+    header = {"key": "x-foveola-version", "value": version}
+    return [{"header": header, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]
+
+
 def routes(release: Release, weights: Mapping[str, int]) -> Json:
     """The route table. Raises ``Invalid`` unless the weights sum to 100."""
     if sum(weights.values()) != 100 or min(weights.values()) < 0:
         raise Invalid(f"The weights {dict(weights)} must be per cents that sum to 100.", field="weights")
-    told = lambda name: [{"header": {"key": "x-foveola-version", "value": name}, "append_action":  # noqa: E731
-                          "OVERWRITE_IF_EXISTS_OR_ADD"}]  # fmt: skip
     split = [
-        {"name": name, "weight": weight, "response_headers_to_add": told(name)}
+        {"name": name, "weight": weight, "response_headers_to_add": _told(name)}
         for name, weight in weights.items() if weight
     ]  # fmt: skip
     table: list[Json] = []
@@ -76,7 +79,7 @@ def routes(release: Release, weights: Mapping[str, int]) -> Json:
         wide = {"name": "x-image-route", "string_match": {"exact": "wide"}}
         table.append(
             {"name": "wide", "match": {"prefix": "/", "headers": [wide]}, "route": _action(cluster=release.wide),
-             "response_headers_to_add": told(release.wide)}
+             "response_headers_to_add": _told(release.wide)}
         )  # fmt: skip
     weighted = {"clusters": split, "header_name": "x-foveola-turn"}
     table.append({"name": "weighted", "match": {"prefix": "/"}, "route": _action(weighted_clusters=weighted)})
