@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from foveola.drift.martingale import Jumper, p_value
+from foveola.drift.martingale import Jumper, Ranks
 
 
 def greatest(scores, reference, rng):
-    bets, best = Jumper(), 0.0
+    bets, best, ranks = Jumper(), 0.0, Ranks(reference)
     for score in scores:
-        bets = bets.step(p_value(score, reference, rng.random()))
+        bets = bets.step(ranks.add(score, rng.random()))
         best = max(best, bets.log_total)
     return best
 
@@ -37,6 +37,7 @@ def test_a_shift_makes_it_rich():
 def test_p_values_are_uniform_with_ties():
     rng = np.random.default_rng(0)
     reference = np.sort(rng.integers(0, 3, 200)).astype(float)
-    values = np.array([p_value(float(rng.integers(0, 3)), reference, rng.random()) for _ in range(4000)])
+    ranks = Ranks(reference)
+    values = np.array([ranks.add(float(rng.integers(0, 3)), rng.random()) for _ in range(4000)])
     assert abs(values.mean() - 0.5) < 0.03
     assert abs(np.quantile(values, 0.1) - 0.1) < 0.03

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foveola.drift.observation import Floats
 
+BINS = 128
 BETS = (-1.0, 0.0, 1.0)
 
 
@@ -36,9 +38,26 @@ class Jumper:
         return Jumper((float(bets[0]), float(bets[1]), float(bets[2])), self.jump)
 
 
-def p_value(score: float, sorted_reference: Floats, tie: float) -> float:
-    """The conformal p-value of ``score``: the share of reference scores [N] that are stranger; ``tie`` 0..1 is a
-    random number that makes it uniform."""
-    above = len(sorted_reference) - int(np.searchsorted(sorted_reference, score, "right"))
-    equal = int(np.searchsorted(sorted_reference, score, "right") - np.searchsorted(sorted_reference, score, "left"))
-    return (above + tie * (equal + 1)) / (len(sorted_reference) + 1)
+class Ranks:
+    """Conformal p-values of scores among the reference's and all that came before.
+
+    The frames that came must count, too: against a reference that stays as it is, p-values share its chance errors,
+    and a long bet wins on those. Scores are sorted into ``BINS`` bins, so that memory is bounded; ranks of bins, ties
+    broken at random, are as valid as ranks of scores.
+    """
+
+    def __init__(self, reference: Floats, counts: NDArray[np.int64] | None = None) -> None:
+        """``reference`` float64 [N] are scores without drift; ``counts`` int64 [BINS] go on from a former state."""
+        self._edges = np.quantile(reference, np.linspace(0, 1, BINS + 1)[1:-1])
+        self.counts = np.bincount(self._bin(reference), minlength=BINS) if counts is None else counts
+
+    def _bin(self, score: Floats | float) -> NDArray[np.int64]:
+        return np.searchsorted(self._edges, score, "right").astype(np.int64)
+
+    def add(self, score: float, tie: float) -> float:
+        """The p-value 0..1 of a new score, small where it is strange (high); then it belongs to what came before.
+        ``tie`` is a random number 0..1."""
+        own = int(self._bin(score))
+        p = (int(self.counts[own + 1 :].sum()) + tie * (int(self.counts[own]) + 1)) / (int(self.counts.sum()) + 1)
+        self.counts[own] += 1
+        return p

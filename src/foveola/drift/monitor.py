@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from foveola.drift.charts import Cusum, MeanChart
-from foveola.drift.martingale import Jumper, p_value
+from foveola.drift.martingale import BINS, Jumper, Ranks
 from foveola.drift.observation import Floats, Observation
 from foveola.drift.reference import Reference
 from foveola.drift.rule import DescribedRule, Level
@@ -47,6 +47,7 @@ class Alarm:
 @dataclass(slots=True)
 class _Camera:
     mean: Floats
+    ranks: Ranks
     frames: int = 0
     sum_: float = 0.0
     bets: Jumper = field(default_factory=Jumper)
@@ -96,7 +97,7 @@ class Monitor:
         if residual is not None:
             camera.mean = self._chart.step(camera.mean, residual)
         if camera.frames % self._reference.memory == 0:
-            p = p_value(self._reference.strangeness(seen), self._reference.strange, float(self._ties.random()))
+            p = camera.ranks.add(self._reference.strangeness(seen), float(self._ties.random()))
             camera.bets = camera.bets.step(p)
         alarms = []
         for chart, value in self._values(camera).items():
@@ -129,7 +130,7 @@ class Monitor:
         }
 
     def _fresh(self) -> _Camera:
-        return _Camera(np.zeros(self._reference.means.shape[1]))
+        return _Camera(np.zeros(self._reference.means.shape[1]), Ranks(self._reference.strange))
 
     def _values(self, camera: _Camera) -> dict[Chart, float]:
         values: dict[Chart, float] = {"looks": camera.sum_}
@@ -143,6 +144,7 @@ class Monitor:
         cameras = {
             name: {
                 "frames": c.frames, "sum": c.sum_, "mean": c.mean.tolist(), "bets": c.bets.log_capital,
+                "ranks": c.ranks.counts.tolist(),
                 "raised": sorted(c.raised),
             }
             for name, c in self._cameras.items()
@@ -174,4 +176,8 @@ class Monitor:
             raise ValueError("another reference")
         low, middle, high = (float(x) for x in state["bets"])
         raised = {chart for chart in state["raised"] if chart in self._bounds}
-        return _Camera(mean, int(state["frames"]), float(state["sum"]), Jumper((low, middle, high)), raised)
+        counts = np.asarray(state["ranks"], np.int64)
+        if counts.shape != (BINS,) or counts.min() < 0:
+            raise ValueError("another form")
+        ranks = Ranks(self._reference.strange, counts)
+        return _Camera(mean, ranks, int(state["frames"]), float(state["sum"]), Jumper((low, middle, high)), raised)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -94,7 +96,7 @@ class Reference:
                 arrays["strange"], told["memory"], Peaks(**told["map_peaks"]), Peaks(**features) if features else None,
                 told["frames"],
             )  # fmt: skip
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
             raise Damaged(
                 f"{path.name} is not a whole drift reference of the form {FORMAT}; "
                 "make it anew with `foveola drift calibrate`"
