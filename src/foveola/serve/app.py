@@ -20,7 +20,7 @@ from foveola.serve import schema
 from foveola.serve.admin import add_admin
 from foveola.serve.answering import Answering
 from foveola.serve.counting import Counting
-from foveola.serve.describe import CHAT, COUNT, INVOKE, METRICS, failures, page, tidy
+from foveola.serve.describe import CHAT, COUNT, FEATURES, INVOKE, METRICS, failures, page, tidy
 from foveola.serve.door import Door, note_of
 from foveola.serve.gate import Gate
 from foveola.serve.gateways import add_gateways
@@ -28,6 +28,7 @@ from foveola.serve.invoke import read_chat, reads_invoke
 from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.refusals import Broken, MethodNotAllowed, NotFound
 from foveola.serve.reply import reply
+from foveola.serve.seeing import Seeing
 from foveola.serve.service import Service
 from foveola.serve.tally import Tally
 
@@ -105,6 +106,16 @@ def _add_questions(app: FastAPI, service: Service) -> None:
     )
     async def chat(http: HttpRequest) -> Response:
         return Answering(service, read_chat)
+
+    @app.post(
+        "/v1/vision/features",
+        summary="See pictures for a language service",
+        tags=["services"],
+        response_class=Response,
+        **FEATURES,
+    )
+    async def features(http: HttpRequest) -> Response:
+        return Seeing(service)
 
 
 def _flag(http: HttpRequest, name: str) -> bool:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from foveola.guard.options import GuardOptions
 from foveola.options import BadSetting, resolve
+from foveola.serve.dual_options import SecondOptions
 from foveola.serve.embedded import embedded_bundle
 from foveola.serve.keys import NO_KEYS, read_keys
 from foveola.serve.listen import listen
 from foveola.serve.log import configure
-from foveola.serve.options import ServeOptions
+from foveola.serve.options import ROLES, ServeOptions
+from foveola.serve.service import Served
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,14 +23,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", metavar="DIR", type=Path, help="the bundle to serve (default: the embedded model)")
     parser.add_argument("--host", help=f"address to listen on (default: {defaults.host})")
     parser.add_argument("--port", help=f"port to listen on, 0 for any free one (default: {defaults.port})")
+    parser.add_argument(
+        "--role", choices=ROLES, help="all (default), vision: sees for others, language: has others see"
+    )
+    parser.add_argument("--vision-url", metavar="URL", help="the vision service, for --role language")
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings file (default: foveola.toml, if any)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Raises ``BadSetting``, ``CannotListen``, ``Unavailable`` (no such bundle)."""
-    flags = {name: getattr(arguments, name) for name in ("bundle", "host", "port")}
+    flags = {name: getattr(arguments, name) for name in ("bundle", "host", "port", "role", "vision_url")}
     options = resolve(ServeOptions, "serve", file=arguments.config, environ=os.environ, flags=flags)
     guard = resolve(GuardOptions, "guard", file=arguments.config, environ=os.environ)
+    second = resolve(SecondOptions, "dual", file=arguments.config, environ=os.environ)
     bundle = options.bundle or embedded_bundle()
     if not bundle.is_dir():
         raise BadSetting(f"The bundle {bundle} is no directory; name one that `foveola compile` wrote.")
@@ -36,7 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     ring = NO_KEYS if options.keys_file is None else read_keys(options.keys_file)
     configure()
     with listen(options.host, options.port) as listening:
+        from foveola.engine.options import EngineOptions
         from foveola.serve.load import load
         from foveola.serve.run import serve
 
-        return serve(options, lambda: load(bundle, region=options.region, guard=guard), listening, ring)
+        engine = resolve(EngineOptions, "engine", file=arguments.config, environ=os.environ)
+
+        def loaded() -> Served:
+            return load(
+                bundle, region=options.region, guard=guard, options=options, engine_options=engine, second=second
+            )
+
+        return serve(options, loaded, listening, ring)

@@ -151,6 +151,14 @@ CHAT: dict[str, Any] = {
     },
 }
 
+_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+FEATURES: dict[str, Any] = {
+    "description": "Between the two halves of one model (`--role vision`, `--role language`): encoded pictures in, "
+    "features with the name of the weights out, both in the project's own bounded and checked binary form.",
+    "responses": {200: {"description": "The features", "content": _BINARY}, **failures(*REASONS)},
+    "openapi_extra": {"requestBody": {"required": True, "content": _BINARY}},
+}
+
 METRICS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }

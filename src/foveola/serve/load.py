@@ -3,49 +3,120 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foveola.exchange import Answer, Piece, Request, Unavailable
 from foveola.guard.options import GuardOptions
 from foveola.serve import log
+from foveola.serve.dual_options import SecondOptions
+from foveola.serve.options import ServeOptions
+from foveola.serve.second import with_second
 from foveola.serve.service import Served
 
 if TYPE_CHECKING:
+    from foveola.artifact import Bundle
     from foveola.engine.engine import Engine
+    from foveola.engine.options import EngineOptions
     from foveola.guard.verdict import Verdict
 
 
 CLOSE_S = 1.0  # the server has drained before it closes the engine: nobody is waiting any more
 
 
-def load(bundle_path: Path, *, region: str = "", guard: GuardOptions | None = None) -> Served:
-    """Open the bundle, start an engine on it, put guards and observer around it. Blocks; raises ``Damaged``."""
+def load(
+    bundle_path: Path,
+    *,
+    region: str = "",
+    guard: GuardOptions | None = None,
+    options: ServeOptions | None = None,
+    engine_options: EngineOptions | None = None,
+    second: SecondOptions | None = None,
+) -> Served:
+    """Open the bundle, start what the role asks for, put guards and observer around it.
+
+    Blocks; raises ``Damaged``, or ``Unavailable`` where a service that is needed does not answer.
+    """
     # Imported here, in the thread that loads, so that the port answers before the runtime is there.
     from foveola.artifact import Bundle
-    from foveola.engine.engine import Engine
     from foveola.guard.guards import Guards
     from foveola.observe import Metrics, observed
 
+    options = options or ServeOptions()
     guards = Guards.open(guard or GuardOptions())  # first: a server that cannot guard must not load a model
     if guards.words is not None:
         log.scrub_with(guards.scrub)
     bundle = Bundle.open(bundle_path)
-    engine = Engine.open(bundle)
+    if options.role == "vision":
+        return _seeing(bundle, engine_options)
+    engine = _engine(bundle, options, engine_options)
     metrics = Metrics(model_hash=bundle.model_hash, region=region)
     metrics.watch_queue(lambda: engine.health().queued, lambda: engine.health().active)
-    return Served(
+
+    def around(answer: Answer) -> Answer:
+        """The one place where an answer is wrapped, whoever gives it and under whatever name it is asked for."""
+        return observed(guards.around(answer, _tell), metrics)
+
+    served = Served(
         bundle.name,
         bundle.model_hash,
-        int(datetime.fromisoformat(bundle.created).timestamp()),
-        observed(guards.around(engine, _tell), metrics),
-        ailment=lambda: guards.ailment() or engine.health().ailment,
+        _created(bundle),
+        around(engine),
+        ailment=lambda: engine.health().ailment,
         close=lambda: _close(engine),
         metrics=metrics.render,
         count=engine.count,
         gateways=guards.gateways,
-        patching=engine,
+        patching=engine if options.role == "all" else None,
     )
+    return served if second is None or not second.wanted else with_second(served, engine, second, around)
+
+
+def _engine(bundle: Bundle, options: ServeOptions, engine_options: EngineOptions | None) -> Engine:
+    """The engine of this role: it sees for itself, or through a vision service."""
+    from foveola.engine.engine import Engine
+
+    if options.role == "all":
+        return Engine.open(bundle, engine_options)
+    from foveola.engine.afar import AfarPreparation
+    from foveola.engine.sessions import version_of
+    from foveola.serve.afar import VisionClient
+
+    client = VisionClient(options.vision_url, key_in(options.vision_key_file), options.answer_timeout_s)
+    preparation = AfarPreparation.open(bundle)
+    assert isinstance(preparation, AfarPreparation)
+    afar = preparation.asking(client, version_of(bundle, {}).vision)
+    return Engine.open(bundle, engine_options, preparation=afar, sees=False)
+
+
+def _seeing(bundle: Bundle, engine_options: EngineOptions | None) -> Served:
+    """The vision half: it answers no questions, and says so."""
+    from foveola.engine.options import EngineOptions
+    from foveola.engine.seer import Seer
+
+    seer = Seer(bundle, engine_options or EngineOptions())
+
+    async def refuse(request: Request) -> AsyncIterator[Piece]:
+        raise Unavailable("This server only sees; ask the language service that it works for.")
+        yield
+
+    return Served(bundle.name, bundle.model_hash, _created(bundle), refuse, see=seer)
+
+
+def key_in(file: Path | None) -> str:
+    """The key in a file, nothing where none is named. Raises ``Unavailable``."""
+    if file is None:
+        return ""
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise Unavailable(f"The key in {file.name} cannot be read; name a file with a key in it.") from None
+
+
+def _created(bundle: Bundle) -> int:
+    return int(datetime.fromisoformat(bundle.created).timestamp())
 
 
 def _tell(verdict: Verdict) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 KIB = 1024
 MIB = 1024 * KIB
+ROLES = ("all", "vision", "language")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any free port, told in the log
     bundle: Path | None = None  # None: the embedded model
+    role: str = "all"  # all; vision: only sees, for others; language: has a vision service see
+    vision_url: str = ""  # of the vision service, for the role language
+    vision_key_file: Path | None = None  # a file with the key that opens it
     region: str = ""  # the label `region` of all metrics: a line, a hall, a plant
     keys_file: Path | None = None  # who may ask (docs/serving.md); None: everybody, and nobody is an admin
     requests_per_minute: int = 0  # from one address without a key; 0: no limit
@@ -37,6 +41,10 @@ class ServeOptions:
         """Check every range."""
         if not self.host.strip():
             raise ValueError("`host` is empty; expected a name or an address to listen on.")
+        if self.role not in ROLES:
+            raise ValueError(f"`role` is {self.role!r}; expected {', '.join(ROLES)}.")
+        if (self.role == "language") != bool(self.vision_url):
+            raise ValueError("`vision_url` belongs to the role language, and is needed there; set both or none.")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"`port` is {self.port}; expected 0 to 65535.")
         if self.requests_per_minute < 0:

@@ -16,6 +16,7 @@ from foveola.serve.options import ServeOptions
 from foveola.serve.refusals import Loading, NoSuchModel
 
 if TYPE_CHECKING:
+    from foveola.engine.seer import Seer
     from foveola.guard.live import Gateways
 
 BUSY_RETRY_S = 1.0
@@ -105,7 +106,8 @@ class Served:
     ``ailment`` says in a few words why the engine cannot answer, or None; ``close`` frees it (blocking);
     ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds. ``count`` tells what
     a request would cost, where the engine can; ``others`` are further names that may be asked for;
-    ``gateways`` may register pictures; ``patching`` is the engine whose weights an admin may replace.
+    ``gateways`` may register pictures; ``patching`` is the engine whose weights an admin may replace;
+    ``see`` sees pictures for another service.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Served:
     others: Mapping[str, Answer] = field(default_factory=dict)
     gateways: Gateways | None = None
     patching: Patching | None = None
+    see: Seer | None = None
 
     @property
     def weights(self) -> str:

@@ -12,8 +12,7 @@ from foveola.engine.engine import Engine
 from foveola.engine.features import Selected
 from foveola.engine.options import EngineOptions
 from foveola.engine.prepare import Preparation
-from foveola.engine.runner import KEEP
-from foveola.engine.sessions import open_session
+from foveola.engine.seer import VisionGraph
 from foveola.exchange import Invalid, Request, Sampling, Turn, Unavailable, Usage
 from foveola.intake.geometries import geometry_of
 from foveola.intake.geometry import Packed
@@ -49,26 +48,6 @@ class Seen:
     ask_s: float
 
 
-class Vision:
-    """The vision graph of a bundle in a session of its own, shared by all cameras. Thread-safe."""
-
-    def __init__(self, bundle: Bundle, options: EngineOptions) -> None:
-        """Raises ``Damaged``, or ``Invalid`` for a bundle that takes no pictures or chooses among visual tokens."""
-        if "vision" not in bundle.model["graphs"]:
-            raise Invalid("This model reads text only; a stream needs one that takes pictures.", field="bundle")
-        self._session = open_session(bundle, bundle.model["graphs"]["vision"], options)
-        if any(one.name == KEEP for one in self._session.get_inputs()):
-            raise Invalid(
-                "This bundle chooses among visual tokens inside the vision graph, and a stream keeps them all; "
-                "compile one without --select-after.",
-                field="bundle",
-            )
-
-    def __call__(self, packed: Packed) -> Floats:
-        """Features float32 ``[N, E]``."""
-        return cast("Floats", self._session.run(["features"], packed.feeds())[0])
-
-
 class _FramePreparation(Preparation):
     """Gets pictures and features by the id of the request, instead of from its bytes."""
 
@@ -100,7 +79,13 @@ class Watcher:
         """Open the bundle. Raises ``Damaged`` or ``Invalid``."""
         options = options or EngineOptions()
         geometry = geometry_of(bundle.model)
-        self._vision = Vision(bundle, options)
+        self._vision = VisionGraph(bundle, options)
+        if self._vision.selects:
+            raise Invalid(
+                "This bundle chooses among visual tokens inside the vision graph, and a stream keeps them all; "
+                "compile one without --select-after.",
+                field="bundle",
+            )
         assert geometry is not None  # a bundle with a vision graph has one
         self._geometry = geometry
         preparation = _FramePreparation.open(bundle)
@@ -116,7 +101,11 @@ class Watcher:
         self, options: StreamOptions | None = None, *, camera: Camera | None = None, gyroscope: Gyroscope = STILL
     ) -> Eye:
         """An eye for one camera."""
-        return Eye(self._geometry, self._vision, options, camera=camera, gyroscope=gyroscope)
+
+        def encode(packed: Packed) -> Floats:
+            return self._vision(packed).features
+
+        return Eye(self._geometry, encode, options, camera=camera, gyroscope=gyroscope)
 
     def watch(
         self, frames: Iterable[Frame], eye: Eye, question: str, *, max_tokens: int = 32, camera: str = "camera"
