@@ -16,6 +16,7 @@ from foveola.artifact import Checkpoint  # noqa: E402
 from foveola.compress.recipe import recipe_of  # noqa: E402
 from foveola.compress.selecting import Selecting  # noqa: E402
 from foveola.compress.steps import Workbench  # noqa: E402
+from foveola.compress.token_rivals import by_chance, evenly  # noqa: E402
 from foveola.compress.tokens import Tokens, look, look_at_some, semantic_loss  # noqa: E402
 from foveola.exchange import Invalid  # noqa: E402
 from foveola.family import family_of  # noqa: E402
@@ -52,9 +53,8 @@ def test_the_tower_gives_for_the_kept_what_it_gives_when_the_others_are_gone(mod
     one, family = example(model, seed=3), family_of(model.config.to_dict())
     seen: dict[str, Any] = {}
 
-    def record(features: Any, kept: Any) -> Any:
+    def record(features: Any, kept: Any) -> None:
         seen.update(features=features[kept.index], kept=kept.index.tolist(), counts=kept.count.tolist())
-        return features
 
     pixels = one.inputs["pixel_values"]
     positions = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
@@ -63,7 +63,7 @@ def test_the_tower_gives_for_the_kept_what_it_gives_when_the_others_are_gone(mod
     segment = torch.zeros(16, dtype=torch.long)
     made = Pictures(pixels, where, segment, torch.zeros(0), every_frame=pixels, sizes=torch.zeros(0))
     with torch.no_grad():
-        look_at_some(model, one, selecting(model, 2, features=record))
+        look_at_some(model, one, selecting(model, 2, seen=record))
         wanted, kept = selection_reference.selected(model, family, made, [(4, 4)], merge=2, after=1, keep=2)
     assert seen["kept"] == kept
     assert sum(seen["counts"]) == 4
@@ -129,5 +129,42 @@ def test_what_cannot_be_done_is_told(checkpoint: Path, tmp_path: Path) -> None:
 
 
 def test_a_tower_without_that_place_is_refused(model: Any) -> None:
-    with pytest.raises(Invalid, match="after is 2; the tower has 2 blocks"):
-        Selecting(model, family_of(model.config.to_dict()), after=2, keep=1)
+    with pytest.raises(Invalid, match="after is 3; the tower has 2 blocks, expected 0 to 2"):
+        Selecting(model, family_of(model.config.to_dict()), after=3, keep=1)
+
+
+def test_pooling_goes_on_with_the_mean_of_what_a_token_stands_for(model: Any) -> None:
+    features: dict[str, Any] = {}
+    after, grid = 2, torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
+    with torch.no_grad():
+        look_at_some(
+            model,
+            example(model),
+            Selecting(
+                model, family_of(model.config.to_dict()), after=after, keep=2, rule=evenly, blend=True,
+                seen=lambda given, kept: features.update(given=given, kept=kept),
+            ),
+        )  # fmt: skip
+    kept = features["kept"]
+    assert torch.equal(kept.goes, evenly(torch.zeros(4, 3), grid, 2).goes)
+    for place in range(2):
+        own = features["given"][kept.goes == place]
+        assert torch.allclose(own, own[:1].expand_as(own))
+
+
+@pytest.mark.parametrize(
+    ("grid", "keep", "used"), [((8, 8), 32, 32), ((5, 7), 12, 12), ((16, 16), 64, 64), ((3, 3), 4, 4)]
+)
+def test_the_even_grid_spreads_over_the_frame(grid: tuple[int, int], keep: int, used: int) -> None:
+    places = torch.cartesian_prod(torch.arange(grid[0]), torch.arange(grid[1]))
+    kept = evenly(torch.zeros(len(places), 3), places, keep)
+    assert len(kept.index) == used
+    assert float(kept.count.max() / kept.count.min()) <= 4
+    assert float(kept.count.sum()) == len(places)
+
+
+def test_chance_keeps_what_its_seed_says() -> None:
+    places = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    look = torch.randn(16, 3, generator=torch.Generator().manual_seed(0))
+    first, same, other = (by_chance(seed)(look, places, 5).index.tolist() for seed in (1, 1, 2))
+    assert first == same != other

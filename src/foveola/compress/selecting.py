@@ -36,8 +36,8 @@ def telling(states_nE: Tensor, places_n2: Tensor, keep: int) -> Kept:
 class Selecting:
     """While it is entered, ``model`` keeps ``keep`` visual tokens behind ``after`` blocks of its tower.
 
-    One picture at a time. ``kept`` is what was chosen last, ``features`` may replace what the tower gives for it:
-    (features [n, H], kept) -> [n, H].
+    One picture at a time. ``kept`` is what was chosen last. With ``blend`` a kept token goes on as the mean of all that
+    it stands for; ``seen`` is told what the tower gives: (features [n, H], kept).
     """
 
     def __init__(
@@ -48,21 +48,26 @@ class Selecting:
         after: int,
         keep: int,
         rule: Rule = telling,
-        features: Callable[[Tensor, Kept], Tensor] | None = None,
+        blend: bool = False,
+        seen: Callable[[Tensor, Kept], None] | None = None,
     ) -> None:
         tower: Any = model.get_submodule(family.parts.vision)
         if family.geometry != "qwen2_vl":
             raise Unsupported(f"visual tokens are selected in towers of qwen2_vl, and this one is {family.geometry}'s.")
         self._blocks = list(tower.get_submodule(family.tower.blocks))
-        if not 0 <= after < len(self._blocks):
-            raise Invalid(f"after is {after}; the tower has {len(self._blocks)} blocks.", field="after")
+        if not 0 <= after <= len(self._blocks):
+            raise Invalid(
+                f"after is {after}; the tower has {len(self._blocks)} blocks, expected 0 to {len(self._blocks)}.",
+                field="after",
+            )
+        self._place = [*self._blocks, tower.get_submodule(family.tower.merger_up.partition(".")[0])][after]
         self._model, self._tower = model, tower
         self._merge = int(tower.spatial_merge_size)
         self._looking = [block.get_submodule(family.tower.output.rpartition(".")[0]) for block in self._blocks[after:]]
         decoder = model.get_submodule(family.parts.decoder)
         layers = list(decoder.get_submodule(family.decoder.layers).children())
         self._reading = [layer.get_submodule(family.decoder.output.rpartition(".")[0]) for layer in layers]
-        self._after, self._keep, self._rule, self._features = after, keep, rule, features
+        self._keep, self._rule, self._blend, self._seen = keep, rule, blend, seen
         self._hooks: list[Any] = []
         self._grid = torch.zeros(0)
         self._is_vision = torch.zeros(0)
@@ -77,10 +82,10 @@ class Selecting:
         config = self._tower.config
         before = config._attn_implementation
         config._attn_implementation = ATTENTION
-        self._hooks = [self._blocks[self._after].register_forward_pre_hook(self._select)]
+        self._hooks = [self._place.register_forward_pre_hook(self._select)]
         self._hooks += [one.register_forward_pre_hook(self._weigh_keys, with_kwargs=True) for one in self._reading]
-        if self._features is not None:
-            self._hooks.append(self._tower.register_forward_hook(self._replace))
+        if self._seen is not None:
+            self._hooks.append(self._tower.register_forward_hook(self._show))
         try:
             yield self
         finally:
@@ -90,15 +95,20 @@ class Selecting:
             for module in self._looking:
                 module.__dict__.pop(_BIAS, None)
 
-    @torch.no_grad()
-    def _select(self, block: nn.Module, arguments: tuple[Any, ...]) -> None:
+    def _select(self, place: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         x: Tensor = arguments[0]
         quad = self._merge**2
-        places = get_vision_position_ids(self._grid, self._merge).view(-1, quad, 2)[:, 0] // self._merge
-        self.kept = self._rule(x.view(-1, quad, x.shape[-1]).mean(dim=1), places, self._keep)
+        with torch.no_grad():
+            places = get_vision_position_ids(self._grid, self._merge).view(-1, quad, 2)[:, 0] // self._merge
+            self.kept = self._rule(x.view(-1, quad, x.shape[-1]).mean(dim=1), places, self._keep)
         bias = self._log_counts(x.dtype).repeat_interleave(quad)
         for module in self._looking:
             module.__dict__[_BIAS] = bias
+        if not self._blend:
+            return arguments
+        together = x.new_zeros(len(self.kept.index), quad * x.shape[-1])
+        together = together.index_add(0, self.kept.goes, x.view(-1, quad * x.shape[-1])) / self.kept.count[:, None]
+        return (together[self.kept.goes].view_as(x), *arguments[1:])
 
     def _log_counts(self, dtype: torch.dtype) -> Tensor:
         """[n]: the logarithm of what each token stands for, and nothing gets through to one that is left out."""
@@ -116,14 +126,13 @@ class Selecting:
         floor = torch.finfo(mask.dtype).min
         return arguments, named | {"attention_mask": (mask + bias).clamp(min=floor)}
 
-    def _replace(self, tower: nn.Module, arguments: tuple[Any, ...], out: Any) -> Any:
-        assert self.kept is not None and self._features is not None
-        out.pooler_output = self._features(out.pooler_output, self.kept)
-        return out
+    def _show(self, tower: nn.Module, arguments: tuple[Any, ...], out: Any) -> None:
+        assert self.kept is not None and self._seen is not None
+        self._seen(out.pooler_output, self.kept)
 
 
 def _weighing(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, **_: Any
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, *, scaling: float, **_: Any
 ) -> tuple[Tensor, Tensor]:
     """Attention [B, heads, N, D] -> [B, N, heads, D], with the bias over keys that the module may have been given."""
     scores = query @ key.transpose(2, 3) * scaling
