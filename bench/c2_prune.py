@@ -22,14 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foveola.artifact import Bundle, Checkpoint, write_checkpoint
+from foveola.artifact import Checkpoint, write_checkpoint
 from foveola.bench.calibration import training_samples
-from foveola.bench.contender import Setup
 from foveola.bench.evidence import Bar, Script, Tell
-from foveola.bench.local import LocalEngine
+from foveola.bench.paired import side_by_side
 from foveola.bench.paper import as_items, draw, read_paper
-from foveola.bench.sample import Item
-from foveola.bench.stats import paired_ratio
 from foveola.compress.example import Example, predicted
 from foveola.compress.prune import Pruned, PruneOptions, finding_of, prune_model, write_narrowed
 from foveola.compress.recover import Recovery, Target, recover, teach
@@ -230,42 +227,7 @@ def compare(
             tell(f"compiling the {name} model")
             bundles.append(compile_checkpoint(path, Path(folder, f"{name}-bundle"), compiled, name=name))
         items = as_items(draw(list(paper), arguments.asked, seed=1))
-        return timed(bundles, items, tell)
-
-
-def timed(bundles: Sequence[Bundle], items: Sequence[Item], tell: Tell) -> dict[str, Any]:
-    engines = [LocalEngine(Setup(bundle.path, 1, 16)) for bundle in bundles]
-    try:
-        for engine in engines:
-            engine.ask(items[0])
-        wall: list[list[float]] = [[], []]
-        cpu: list[list[float]] = [[], []]
-        stages: list[dict[str, list[float]]] = [{}, {}]
-        for number, item in enumerate(items):
-            for index in (0, 1) if number % 2 else (1, 0):
-                before = time.process_time()
-                sample = engines[index].ask(item)
-                cpu[index].append(time.process_time() - before)
-                wall[index].append(sample.latency_s)
-                for stage, seconds in sample.stages_s.items():
-                    stages[index].setdefault(stage, []).append(seconds)
-            tell(f"question {number + 1} of {len(items)}") if number % 20 == 19 else None
-    finally:
-        for engine in engines:
-            engine.close()
-    return {
-        "threads": 1,
-        "questions": len(items),
-        "ratio": paired_ratio(*wall).to_json(),
-        "cpu_ratio": paired_ratio(*cpu).to_json(),
-        "median_ms": [round(float(np.median(one)) * 1000, 2) for one in wall],
-        "p95_ms": [round(float(np.percentile(one, 95)) * 1000, 2) for one in wall],
-        "stage_ratios": {
-            stage: round(float(np.median(times) / max(1e-9, np.median(stages[1][stage]))), 3)
-            for stage, times in stages[0].items()
-        },
-        "bytes": [sum(file.bytes for file in bundle.files.values()) for bundle in bundles],
-    }
+        return side_by_side(bundles, items, tell)
 
 
 SCRIPT = Script("c2", "prune", __doc__, run, add_arguments)
