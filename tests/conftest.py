@@ -36,3 +36,14 @@ def random_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random_checkpoint(folder / "checkpoint")
     options = CompileOptions(image_px=(112, 112), max_length=1024)
     return compile_checkpoint(folder / "checkpoint", folder / "bundle", options, name="random").path
+
+
+@pytest.fixture(scope="session")
+def selecting_bundle(random_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of ``random_bundle`` with a place of selection behind the first block of its vision tower."""
+    from foveola.lower.compile import compile_checkpoint
+    from foveola.lower.options import CompileOptions
+
+    options = CompileOptions(image_px=(112, 112), max_length=1024, select_after=1)
+    out = tmp_path_factory.mktemp("selecting") / "bundle"
+    return compile_checkpoint(random_bundle.parent / "checkpoint", out, options, name="selecting").path

@@ -32,7 +32,7 @@ class Selector(nn.Module):
 
     A block of patches that is kept goes on unchanged, but attention counts it as many: the logarithm of the number is
     added to the attention to it (Bolya et al. 2023, arXiv:2210.09461, equation 3). Averaging the left-out blocks into
-    it as well moved the answers further (docs/decisions/0009-tokens-count-but-do-not-blend.md).
+    it as well moved the answers further (docs/decisions/0004).
     """
 
     def __init__(self, after: int, merge_size: int) -> None:
