@@ -73,8 +73,8 @@ def test_answers_are_those_of_transformers(made: tuple[Path, Bundle, Any]) -> No
             assert len(usage.evidence) == len(pictures)
             assert all(len(one.weights) == one.grid[0] * one.grid[1] for one in usage.evidence)
         if sees:
-            crowd = tuple(_png(picture(100, 80)) for _ in range(200))
-            with pytest.raises(OverBudget, match="200 pictures need at least"):
+            crowd = tuple(_png(picture(100, 80)) for _ in range(400))
+            with pytest.raises(OverBudget, match="400 pictures need at least"):
                 answer_once(engine, Request("r", (Turn("user", "What?", crowd),), Sampling(max_tokens=8)))
         else:
             with pytest.raises(Invalid, match="This model reads text only"):

@@ -35,7 +35,7 @@ def _tower_shape(config: Config) -> TowerShape:
 def _decoder_shape(config: Config) -> DecoderShape:
     text = settings.text_config(config)
     shape = settings.decoder_shape(config)
-    experts = int(text.get("num_experts") or 0)
+    experts = int(text.get("num_experts") or text.get("num_local_experts") or 0)
     step = int(text.get("decoder_sparse_step", 1))
     dense = {int(layer) for layer in text.get("mlp_only_layers") or ()}
     dense |= {layer for layer in range(shape.layers) if (layer + 1) % step}

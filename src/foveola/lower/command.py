@@ -57,6 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="blocks of the vision tower after which a picture may be told to keep fewer visual tokens (default: none)",
     )
     add("--visual-tokens", metavar="K", type=int, help="tokens that a picture keeps where a request does not say (all)")
+    add(
+        "--profile",
+        default="ort",
+        help="ort: operators of ONNX Runtime; portable: of the ONNX standard only, for other runtimes (default: ort)",
+    )
     add("--json", action="store_true", help="print JSON for programs instead of a table for people")
 
 
@@ -110,6 +115,7 @@ def options_of(arguments: argparse.Namespace) -> CompileOptions:
         text_length=arguments.seq_len,
         max_length=arguments.max_length,
         evidence_layer=arguments.evidence_layer,
+        profile=arguments.profile,
         select_after=arguments.select_after,
         visual_tokens=arguments.visual_tokens,
     )

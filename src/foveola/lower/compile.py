@@ -29,7 +29,7 @@ from foveola.lower.prompts import prompt_tokens, template_variables
 from foveola.lower.session import save
 from foveola.lower.storage import Rule, Stored, apply, keeping, plan
 from foveola.weights.loading import load
-from foveola.weights.store import read_all_packed
+from foveola.weights.quantised import packed_matrices, with_tied
 
 Progress = Callable[[str, float], None]
 """Called with the step that begins and the share of the work that is done (0..1)."""
@@ -68,7 +68,9 @@ def compile_checkpoint(
     model = load(checkpoint, family)
     tell("rounding the weights", 0.1)
     blocks = family.tower_shape(checkpoint.config).blocks if family.sees else None
-    kept = read_all_packed(checkpoint, tied={family.parts.head: family.parts.embedding})
+    tied = {family.parts.head: family.parts.embedding}
+    held = with_tied(packed_matrices(checkpoint, model), checkpoint, tied)
+    kept = {path: read() for path, read in held.items()}
     stored = apply(model, keeping(plan(model, family, rules(family, options), blocks), kept), kept)
     graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], options, tell)
     tell("comparing with the model", 0.6)
@@ -186,10 +188,10 @@ def _export(
     graphs["decoder"] = export_decoder(
         model, family, config, packed, evidence_layer, weighs_keys=options.select_after is not None
     )
-    saved = sum(halve(graph) for graph in graphs.values())
     check_storage(graphs, family, stored)
     if options.profile == "portable":
         graphs = {role: to_portable(graph) for role, graph in graphs.items()}
+    saved = sum(halve(graph) for graph in graphs.values())
     counts = {f"{name}_nodes": sum(count_operators(graph).values()) for name, graph in graphs.items()}
     finding = Finding(
         step="lower.export",

@@ -26,7 +26,7 @@ def export_tower(model: nn.Module, family: Family, config: Config, packed: Packe
     """
     shape = family.tower_shape(config)
     if shape.tile:
-        return _tiles(TileTower(model, family.parts, family.tower, shape, packed), shape.tile)
+        return _tiles(model, TileTower(model, family.parts, family.tower, shape, packed), shape.tile)
     merged = shape.merge_size**2  # patches that become one feature
     width = fold_patch_kernel(model.get_submodule(f"{family.parts.vision}.{family.tower.patch}")).shape[1]
     example: list[torch.Tensor] = [
@@ -56,7 +56,7 @@ def export_tower(model: nn.Module, family: Family, config: Config, packed: Packe
     )
 
 
-def _tiles(graph: TileTower, side: int) -> ir.Model:
+def _tiles(model: nn.Module, graph: TileTower, side: int) -> ir.Model:
     tiles = Dim("tiles")
     sizes: dict[str, list[int | str | None]] = {"pixel_values": ["tiles", 3, side, side]}
     if graph.separators is None:

@@ -10,6 +10,7 @@ from foveola.exchange import Invalid
 from foveola.weights.formats import Format, Storage, parse_storage
 
 MAX_SIDE_PX = 8192
+PROFILES = ("ort", "portable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class CompileOptions:
     select_after     blocks of the vision tower that see every patch; behind them each picture keeps as many visual
                      tokens as the request says, and merges the others into them; None builds no such place
     visual_tokens    how many a picture keeps where the request does not say; None for all
+    profile          ort: operators of ONNX Runtime, fastest there; portable: operators of the ONNX standard only
     """
 
     vision: Storage = "fp32"
@@ -38,8 +40,11 @@ class CompileOptions:
     evidence_layer: int | None = None
     select_after: int | None = None
     visual_tokens: int | None = None
+    profile: str = "ort"
 
     def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            raise Invalid(f"profile is {self.profile!r}; expected {' or '.join(PROFILES)}.", field="profile")
         if self.visual_tokens is not None and self.select_after is None:
             raise Invalid(
                 f"visual_tokens is {self.visual_tokens}, but nothing selects them; say behind how many blocks of the "
@@ -91,6 +96,7 @@ class CompileOptions:
             "evidence_layer": self.evidence_layer,
             "select_after": self.select_after,
             "visual_tokens": self.visual_tokens,
+            "profile": self.profile,
         }
 
 
