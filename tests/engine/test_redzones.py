@@ -79,15 +79,15 @@ def test_a_wrong_binding_overruns_for_real_and_is_found(tmp_path: Path) -> None:
         zones.check()
 
 
-@pytest.mark.torch
-async def test_an_engine_that_overran_is_quarantined(random_bundle: Path) -> None:
+async def test_an_engine_that_overran_is_quarantined() -> None:
     from foveola.engine.engine import Engine
     from foveola.engine.options import EngineOptions
-    from foveola.exchange import Request, Turn, Unavailable
+    from foveola.exchange import Request, Sampling, Turn, Unavailable
+    from foveola.serve.embedded import embedded_bundle
 
-    engine = Engine.open(random_bundle, EngineOptions(threads=1))
+    engine = Engine.open(embedded_bundle(), EngineOptions(threads=1))
     try:
-        request = Request("a", (Turn("user", "what?"),))
+        request = Request("a", (Turn("user", "what?"),), Sampling(max_tokens=3))
         assert [piece async for piece in engine(request)][-1].finish is not None
         assert engine.health().ailment is None
         runner = engine._scheduler._lanes[-1].runner
