@@ -146,13 +146,17 @@ def _with_charts(rough: Reference, held: Sequence[Observation], seed: int) -> Re
     scores = (raw - looks[0]) / looks[1]
     memory = memory_of(scores)
     order = blocks(np.random.default_rng(seed), len(held), 2 * memory, RUNS, HORIZON)
-    map_peaks = Peaks.fit(Cusum().peaks(scores[order]), HORIZON)
+    # a mean of n frames is off by about 1/√n deviations: the bounds must hold where the true one lies that much higher
+    off = (memory / len(held)) ** 0.5
+    map_peaks = Peaks.fit(Cusum().peaks(scores[order] + off), HORIZON)
     feature_peaks, means = None, rough.means
     if rough.kernel is not None:
         residuals = np.stack([r for s in held if (r := rough.residual(s)) is not None])
         # the held-back frames also say where the means are: both halves together know them better than one
         bias = residuals.mean(0) / 2
         means, residuals = means + bias, residuals - residuals.mean(0)
-        feature_peaks = Peaks.fit(MeanChart().peaks(residuals, order), HORIZON)
+        # the distance to a reference of n frames is that much greater than to the true mean
+        wider = 1 + memory * (2 - MeanChart().memory) / MeanChart().memory / rough.frames
+        feature_peaks = Peaks.fit(wider * MeanChart().peaks(residuals, order), HORIZON)
     settled = replace(rough, means=means, looks=looks, memory=memory, map_peaks=map_peaks, feature_peaks=feature_peaks)
     return replace(settled, strange=np.sort([settled.strangeness(s) for s in held]))
