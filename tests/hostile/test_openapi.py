@@ -1,4 +1,4 @@
-"""The OpenAPI document against the server: requests made from its schemas, and others that break them (schemathesis)."""
+"""The OpenAPI document against the server: requests made from its schemas, and others that break them."""
 
 from __future__ import annotations
 
