@@ -62,11 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="ort",
         help="ort: operators of ONNX Runtime; portable: of the ONNX standard only, for other runtimes (default: ort)",
     )
+    add("--target", help="tensorrt-llm or tensorrt-edge-llm: write what its builder reads, to be carried to the device")
+    add("--device", default="orin", help="with --target: orin, orin-nano or a10g (default: orin)")
+    add("--build", action="store_true", help="with --target: run the builder, too, where it is installed")
     add("--json", action="store_true", help="print JSON for programs instead of a table for people")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print what came out. Raises a ``Refusal`` for whatever cannot be done."""
+    if arguments.target is not None:
+        return _for_builder(arguments)
     options = options_of(arguments)
     out = arguments.out or Path(f"{arguments.model.resolve().name}.bundle")
     if not arguments.replace and out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -83,6 +88,24 @@ def run(arguments: argparse.Namespace) -> int:
         print()
     else:
         _show(describe(bundle.path), bundle.lineage, out)
+    return 0
+
+
+def _for_builder(arguments: argparse.Namespace) -> int:
+    out = arguments.out or Path(f"{arguments.model.resolve().name}.{arguments.target}")
+    with _progress(quiet=arguments.json) as progress:
+        progress("opening the workshop", 0.0)
+        from foveola.lower.trtllm import build, export
+
+        finding = export(arguments.model, out, arguments.target, arguments.device, progress, replace=arguments.replace)
+    if arguments.json:
+        json.dump(finding.to_json(), sys.stdout, indent=1)
+        print()
+    else:
+        print(f"{out.name}: {finding.changed}, mean error {finding.after['mean_relative_error']:.3f}.")
+        print(f"Carry it to the device and run build.sh in it ({arguments.device}).")
+    if arguments.build:
+        build(out, arguments.target)
     return 0
 
 
