@@ -113,6 +113,7 @@ class ApiServer:
         self.crds: dict[tuple[str, str], Json] = {}
         self.requests: list[tuple[str, str]] = []
         self._versions = itertools.count(100)
+        self._history: list[tuple[tuple[str, str, str, str], Json]] = []
         self._watchers: list[tuple[str, str, str, asyncio.Queue[Json]]] = []
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -227,6 +228,7 @@ class ApiServer:
         return self._remove(key)
 
     def _tell(self, key: tuple[str, str, str, str], what: str, item: Json) -> None:
+        self._history.append((key, {"type": what, "object": copy.deepcopy(item)}))
         for group, plural, namespace, queue in self._watchers:
             if (group, plural) == key[:2] and namespace in ("", key[2]):
                 queue.put_nowait({"type": what, "object": copy.deepcopy(item)})
@@ -397,12 +399,19 @@ class ApiServer:
         watcher = (group, plural, namespace, queue)
         self._watchers.append(watcher)
         since = int(request.query.get("resourceVersion") or 0)
+        before = [{"type": "ADDED", "object": item} for item in items]
+        if since:  # what happened between a list and the watch that goes on from it is not lost
+            before = [
+                event for key, event in self._history
+                if key[:2] == (group, plural) and namespace in ("", key[2]) and chosen(event["object"])
+                and int(event["object"]["metadata"]["resourceVersion"]) > since
+            ]  # fmt: skip
+        before = copy.deepcopy(before)
         reply = web.StreamResponse(headers={"content-type": "application/json"})
         await reply.prepare(request)
         try:
-            for item in items:
-                if int(item["metadata"]["resourceVersion"]) > since:
-                    await reply.write(json.dumps({"type": "ADDED", "object": item}).encode() + b"\n")
+            for event in before:
+                await reply.write(json.dumps(event).encode() + b"\n")
             if request.query.get("sendInitialEvents") == "true":
                 kind = next(kind for kind, (one, _) in self.kinds[group].items() if one == plural)
                 end = {

@@ -128,9 +128,9 @@ class Lab:
     def apply(self, item: Any, *, fails: bool = False) -> str:
         return self.kubectl("apply", "--server-side", "--validate=false", "-f", "-", given=item, fails=fails)
 
-    def operate(self) -> subprocess.Popen[bytes]:
-        words = ["rollout", "operate", "--namespace", "plant", "--prometheus", self.prometheus.url, "--look-s", "0.3",
-                 "--lease-s", "3"]  # fmt: skip
+    def operate(self, prometheus: str | None = None) -> subprocess.Popen[bytes]:
+        url = prometheus or self.prometheus.url
+        words = ["rollout", "operate", "--namespace", "plant", "--prometheus", url, "--look-s", "0.3", "--lease-s", "3"]
         one = subprocess.Popen(
             [sys.executable, "-m", "foveola", *words], env=self.environ(), cwd=ROOT,
             stderr=(self.folder / f"operator{len(self._operators)}.log").open("wb"),

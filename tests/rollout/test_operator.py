@@ -53,7 +53,7 @@ def test_from_declaration_to_removal(lab: Lab) -> None:
     shown = lab.kubectl("get", "vlm")
     assert "PHASE" in shown
     assert "v1:80 v2:20" in shown
-    lab.kubectl("wait", "vlm/ocr", "--for=condition=Ready", "--timeout=30s")
+    lab.kubectl("wait", "vlm/ocr", "--for=condition=Ready", "--timeout=90s")
     # Somebody deletes what is ours: it comes again. A version is taken out: its things go.
     lab.kubectl("delete", "deployment", "ocr-v1", "--wait=false")
     lab.until(lambda: lab.api.find("deployments", "ocr-v1") is not None)

@@ -46,7 +46,7 @@ async def _one(session: aiohttp.ClientSession, url: str, query: str) -> float | 
         async with session.get(f"{url.rstrip('/')}/api/v1/query", params={"query": query}) as reply:
             if reply.status != 200:
                 return None
-            body: Any = await reply.json()
+            body: Any = await reply.json(content_type=None)
         result = body["data"]["result"]
         value = float(result[0]["value"][1]) if result else None
     except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError):
