@@ -64,7 +64,7 @@ def load(
         bundle.model_hash,
         _created(bundle),
         around(engine),
-        ailment=lambda: engine.health().ailment,
+        ailment=lambda: guards.ailment() or engine.health().ailment,
         close=lambda: _close(engine),
         metrics=metrics.render,
         count=engine.count,
