@@ -41,7 +41,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> list[Record]:
 async def test_an_answer_passes_unchanged(records: list[Record]) -> None:
     watched = observed(answering(*PIECES), records.append, records.append, clock=ticking)
     assert [piece async for piece in watched(ASKED)] == PIECES
-    assert records == [Record("r1", "answered", 2.0, 1.0, None, USAGE)] * 2
+    assert records == [Record("r1", "answered", 2.0, 1.0, None, USAGE, "ab", 2)] * 2
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ async def test_errors_pass_and_are_told(records: list[Record], error: Exception,
     with pytest.raises(type(error)) as caught:
         [piece async for piece in watched(ASKED)]
     assert caught.value is error
-    assert records == [Record("r1", outcome, 2.0, 1.0, code, None)]  # type: ignore[arg-type]
+    assert records == [Record("r1", outcome, 2.0, 1.0, code, None, "a", 1)]  # type: ignore[arg-type]
 
 
 async def test_a_reader_that_leaves_closes_what_is_inside(records: list[Record]) -> None:

@@ -7,13 +7,13 @@ from dataclasses import fields
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from foveola.exchange import Stages
+from foveola.exchange import Stages, Usage
+from foveola.observe import definitions as names
+from foveola.observe.accuracy import Accuracy
+from foveola.observe.definitions import Definition
 from foveola.observe.records import Record
 
-LATENCY_BUCKETS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-STAGE_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, *LATENCY_BUCKETS_S)
 VERSION_CHARS = 12
-_LABELS = ("model_version", "region")
 
 
 class Metrics:
@@ -21,64 +21,81 @@ class Metrics:
 
     def __init__(self, *, model_hash: str, region: str = "") -> None:
         """``model_version`` is the beginning of ``model_hash``."""
-        self.registry = registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._labels = {"model_version": model_hash[:VERSION_CHARS], "region": region}
-        self._requests = Counter("ocr_qps", "Requests that came to an end, however.", _LABELS, registry=registry)
-        self._latency = Histogram(
-            "ocr_latency_seconds",
-            "From request to last piece, of answers.",
-            _LABELS,
-            buckets=LATENCY_BUCKETS_S,
-            registry=registry,
-        )
-        self._stage = Histogram(
-            "foveola_stage_seconds",
-            "Time of answers by stage; first_token and total are not parts but sums.",
-            (*_LABELS, "stage"),
-            buckets=STAGE_BUCKETS_S,
-            registry=registry,
-        )
-        self._tokens = Counter(
-            "foveola_tokens",
-            "Tokens of answers; visual ones also count as prompt.",
-            (*_LABELS, "kind"),
-            registry=registry,
-        )
-        self._refused = Counter(
-            "foveola_refused", "Requests that were refused or failed.", (*_LABELS, "code"), registry=registry
-        )
-        self._cancelled = Counter("foveola_cancelled", "Requests whose reader left.", _LABELS, registry=registry)
-        self._queued = Gauge(
-            "foveola_queue_depth", "Requests that wait or are being prepared.", _LABELS, registry=registry
-        )
-        self._active = Gauge("foveola_active", "Requests that are being computed.", _LABELS, registry=registry)
-        for metric in (self._requests, self._latency, self._cancelled, self._queued, self._active):
-            metric.labels(**self._labels)  # a series that exists at 0 is one that an alert can see
+        self._counters = {d: Counter(d.name, d.help, self._of(d), registry=self.registry) for d in _of_kind("counter")}
+        self._gauges = {d: Gauge(d.name, d.help, self._of(d), registry=self.registry) for d in _of_kind("gauge")}
+        self._histograms = {
+            d: Histogram(d.name, d.help, self._of(d), buckets=d.buckets, registry=self.registry)
+            for d in _of_kind("histogram")
+        }
+        for definition in names.ALL:
+            if not definition.labels:  # a series that exists at 0 is one that an alert can see
+                self._at(definition)
+        self.set(names.ACCURACY, float("nan"))
+
+    @staticmethod
+    def _of(definition: Definition) -> tuple[str, ...]:
+        return (*names.COMMON, *definition.labels)
+
+    def _at(self, definition: Definition, **labels: str) -> Counter | Gauge | Histogram:
+        metric = (self._counters | self._gauges | self._histograms)[definition]
+        return metric.labels(**self._labels, **labels)
 
     def watch_queue(self, queued: Callable[[], float], active: Callable[[], float]) -> None:
         """Ask these two whenever the metrics are read."""
-        self._queued.labels(**self._labels).set_function(queued)
-        self._active.labels(**self._labels).set_function(active)
+        self._gauges[names.QUEUED].labels(**self._labels).set_function(queued)
+        self._gauges[names.ACTIVE].labels(**self._labels).set_function(active)
+
+    def watch_most(self, most: Callable[[], float]) -> None:
+        """Ask for the greatest queue depth whenever the metrics are read."""
+        self._gauges[names.QUEUED_MOST].labels(**self._labels).set_function(most)
+
+    def watch_accuracy(self, accuracy: Accuracy) -> None:
+        """Ask for the accuracy whenever the metrics are read."""
+        self._gauges[names.ACCURACY].labels(**self._labels).set_function(lambda: accuracy.rate)
+        self._gauges[names.ACCURACY_SAMPLES].labels(**self._labels).set_function(lambda: accuracy.samples)
+
+    def count(self, definition: Definition, amount: float = 1, **labels: str) -> None:
+        """Add to a counter. The values of its labels must be of a bounded set."""
+        self._counters[definition].labels(**self._labels, **labels).inc(amount)
+
+    def set(self, definition: Definition, value: float, **labels: str) -> None:
+        """Set a gauge. The values of its labels must be of a bounded set."""
+        self._gauges[definition].labels(**self._labels, **labels).set(value)
+
+    def _observe(self, definition: Definition, value: float, **labels: str) -> None:
+        self._histograms[definition].labels(**self._labels, **labels).observe(value)
 
     def __call__(self, record: Record) -> None:
         """Count one request."""
-        self._requests.labels(**self._labels).inc()
+        self.count(names.QPS)
         if record.outcome == "cancelled":
-            self._cancelled.labels(**self._labels).inc()
+            self.count(names.CANCELLED)
         if record.code is not None:
-            self._refused.labels(**self._labels, code=record.code).inc()
+            self.count(names.REFUSED, code=record.code)
         if record.outcome != "answered":
             return
-        self._latency.labels(**self._labels).observe(record.seconds)
-        if record.usage is None:
-            return
+        self._observe(names.LATENCY, record.seconds)
+        if record.usage is not None:
+            self._count_usage(record.usage)
+
+    def _count_usage(self, usage: Usage) -> None:
         for stage in fields(Stages):
-            seconds = getattr(record.usage.stages, stage.name)
-            self._stage.labels(**self._labels, stage=stage.name.removesuffix("_s")).observe(seconds)
-        for kind in ("prompt", "visual", "completion"):
-            count = getattr(record.usage, f"{kind}_tokens")
-            self._tokens.labels(**self._labels, kind=kind).inc(count)
+            self._observe(names.STAGE, getattr(usage.stages, stage.name), stage=stage.name.removesuffix("_s"))
+        for kind in ("prompt", "visual", "completion", "cached"):
+            self.count(names.TOKENS, getattr(usage, f"{kind}_tokens"), kind=kind)
+        for image in usage.images:
+            self._observe(names.PICTURE_TOKENS, image.unbounded or image.tokens, when="alone")
+            self._observe(names.PICTURE_TOKENS, image.tokens, when="budgeted")
+            self._observe(names.PICTURE_TOKENS, image.tokens if image.kept is None else image.kept, when="read")
+        if usage.route is not None:
+            self.count(names.ROUTED, engine=usage.route.engine, reason=usage.route.reason)
 
     def render(self) -> bytes:
         """The text that ``/metrics`` replies with (Prometheus' text format 0.0.4, UTF-8)."""
         return generate_latest(self.registry)
+
+
+def _of_kind(kind: str) -> list[Definition]:
+    return [definition for definition in names.ALL if definition.kind == kind]

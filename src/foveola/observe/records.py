@@ -11,6 +11,7 @@ from typing import Literal, cast
 
 from foveola.exchange import Answer, Piece, Refusal, Request, Usage
 
+TEXT_CHARS = 200
 Outcome = Literal["answered", "refused", "cancelled", "failed"]
 
 
@@ -19,7 +20,8 @@ class Record:
     """What became of one request.
 
     ``seconds`` is the wall time until its end, ``first_piece_s`` that until the first piece (None: there was none).
-    ``code`` is that of the refusal, ``internal_error`` for a failure that is not one. ``usage`` comes with an answer.
+    ``code`` is that of the refusal, ``internal_error`` for a failure that is not one. ``usage`` comes with an answer;
+    ``text`` is its beginning, at most ``TEXT_CHARS``, and ``chars`` its length. ``client`` is whose request it was.
     """
 
     id: str
@@ -28,6 +30,9 @@ class Record:
     first_piece_s: float | None = None
     code: str | None = None
     usage: Usage | None = None
+    text: str = ""
+    chars: int = 0
+    client: str = ""
 
 
 Watch = Callable[[Record], None]
@@ -43,6 +48,7 @@ def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.
         began = clock()
         first: float | None = None
         usage: Usage | None = None
+        text, chars = "", 0
         outcome: Outcome = "cancelled"  # what it is when the reader leaves before the last piece
         code: str | None = None
         try:
@@ -50,6 +56,7 @@ def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.
                 async for piece in pieces:
                     if first is None:
                         first = clock() - began
+                    text, chars = (text + piece.text)[:TEXT_CHARS], chars + len(piece.text)
                     if piece.finish is not None:  # a reader that has the last piece need not ask for one more
                         outcome, usage = "answered", piece.usage
                     yield piece
@@ -62,7 +69,8 @@ def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.
             outcome, code = "failed", "internal_error"
             raise
         finally:
-            record = Record(request.id, outcome, clock() - began, first, code, usage)
+            seconds = clock() - began
+            record = Record(request.id, outcome, seconds, first, code, usage, text, chars, request.client)
             for watch in watches:
                 watch(record)
 
