@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from foveola.engine.options import usable_cores
 from foveola.exchange import Invalid
 from foveola.serve.embedded import embedded_bundle
 
+DEFAULT_CLIENTS = (1, 2, 4, 8, 16)
+DEFAULT_RATES = (-0.25, -0.5, -0.75, -0.9)
 _QUICK = {"requests": 8, "warmup": 2, "max_tokens": 12}
 
 
@@ -28,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     given("--max-tokens", metavar="N", type=int, help="tokens per answer at most (default: 32)")
     given("--concurrency", metavar="N,N", help="requests at once (default: 1,4)")
     given("--rivals", metavar="NAMES", default=",".join(RIVALS), help="who else is measured, or none (default: all)")
+    given("--load", action="store_true", help="instead: load on the server, clients at once and requests per second")
+    given("--rates", metavar="R,R", help="requests per second for --load; -0.5 is half of what can be done")
     given("--cores", metavar="N", type=int, help="cores to run on (default: all that this process may use)")
     given("--json", action="store_true", help="print JSON for programs instead of tables for people")
     given("--html", metavar="FILE", type=Path, help="also write one page with plots")
@@ -36,9 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print, and return 0. Raises refusals: a bundle that is damaged, an option out of range."""
+    options = options_of(arguments)
+    if arguments.load:
+        return _load(arguments, options)
     from foveola.bench.run import bench  # the room behind it is large
 
-    options = options_of(arguments)
     if arguments.html is not None:
         # Before the long run, not after it: where matplotlib is missing, this says so.
         from foveola.bench.page import render_page
@@ -53,6 +61,34 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html is not None:
         Console(stderr=True).print(f"The page is in {arguments.html}.")
     return 0
+
+
+def _load(arguments: argparse.Namespace, options: BenchOptions) -> int:
+    """Measure a server under load, print, and return 0."""
+    from foveola.bench.load_report import load_page, load_table, measure_load
+
+    rates = DEFAULT_RATES if arguments.rates is None else rates_of(arguments.rates)
+    concurrency = options.concurrency if arguments.concurrency or arguments.quick else DEFAULT_CLIENTS
+    chosen = replace(options, concurrency=concurrency)
+    report = measured(lambda chosen, tell: measure_load(chosen, rates, tell), chosen)
+    if arguments.json:
+        print(json.dumps(report, ensure_ascii=False, indent=1))
+    else:
+        Console(highlight=False).print(load_table(report))
+    if arguments.html is not None:
+        arguments.html.write_text(load_page(report), encoding="utf-8")
+    return 0
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """``2,4.5,-0.5`` as numbers. Raises ``Invalid``."""
+    try:
+        rates = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        rates = ()
+    if not rates or not all(math.isfinite(rate) and rate != 0 for rate in rates):
+        raise Invalid(f"rates is {text!r}; expected numbers such as 2,4.5 or -0.5 (a share).", field="rates")
+    return rates
 
 
 def options_of(arguments: argparse.Namespace) -> BenchOptions:

@@ -29,7 +29,7 @@ _CAPTIONS = {
         "from a paired bootstrap.",
     ),
 }
-_STYLE = """
+STYLE = """
 :root{--ink:#1f2933;--pale:#616e7c;--line:#e4e7eb;--accent:#0f766e;--back:#f7f8fa}
 *{box-sizing:border-box}
 body{margin:0;background:var(--back);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif}
@@ -68,7 +68,7 @@ def render_page(report: Mapping[str, Any], plots: Mapping[str, bytes]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" content="light">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>"
         f"<header><h1>{escape(title)}</h1><p>{machine} · {escape(report['machine']['system'])} · "
         f"{escape(report['date'][:10])}</p></header>"
         f"{_cards(report)}{_notes(report)}{_table(report)}{''.join(sections)}{_agreement(report)}{_how(report)}"

@@ -27,7 +27,7 @@ STAGE_COLOURS = {
     "decode": "#7c5cbf",
     OTHER: "#eceff3",
 }
-_STYLE: Any = {
+PLOT_STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.edgecolor": LINE,
@@ -52,7 +52,7 @@ def colours(report: Mapping[str, Any]) -> dict[str, str]:
 
 def draw_plots(report: Mapping[str, Any], *, kind: str = "svg") -> dict[str, bytes]:
     """Every plot under its name (``latency``, ``stages``, ``ratios`` where there are any), as SVG or PNG."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(PLOT_STYLE):
         figures = {"latency": _latency(report), "stages": _stages(report)}
         if report["ratios"]:
             figures["ratios"] = _ratios(report)
