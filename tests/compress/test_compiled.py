@@ -9,7 +9,9 @@ torch = pytest.importorskip("torch")
 from foveola.compress.recipe import Recipe  # noqa: E402
 from foveola.compress.rounding import Round  # noqa: E402
 from foveola.compress.run import compress  # noqa: E402
-from foveola.weights.store import read_all_packed  # noqa: E402
+from foveola.family import family_of  # noqa: E402
+from foveola.weights.quantised import packed_matrices, with_tied  # noqa: E402
+from foveola.weights.skeleton import skeleton  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -27,7 +29,9 @@ def test_the_codes_of_the_checkpoint_are_those_of_the_bundle(checkpoint: Path, t
     bundle = compile_checkpoint(made.path, tmp_path / "bundle", CompileOptions.of_precision("int4"))
     graph = onnx.load(bundle.file("decoder.onnx")).graph
     held = {tuple(numpy_helper.to_array(one).flatten()[:64]) for one in graph.initializer if one.data_type == 2}
-    kept = read_all_packed(made, tied={"lm_head": "model.language_model.embed_tokens"})
+    model = skeleton(made, family_of(made.config))
+    held_packed = with_tied(packed_matrices(made, model), made, {"lm_head": "model.language_model.embed_tokens"})
+    kept = {path: read() for path, read in held_packed.items()}
     for path in (
         "model.language_model.layers.1.mlp.down_proj",
         "model.language_model.layers.0.self_attn.o_proj",

@@ -17,10 +17,12 @@ from foveola.exchange import Invalid
 from foveola.family import family_of
 from foveola.weights.formats import Format, parse_storage
 from foveola.weights.matrix import as_matrix
-from foveola.weights.packed import pack
+from foveola.weights.packed import Packed, concatenated, pack
 from foveola.weights.patterns import matched_any
 from foveola.weights.skeleton import skeleton, stored_names
 from foveola.weights.store import PACKED, packed_entry, packed_tensors
+
+_ROWS = 4096
 
 
 @step("round")
@@ -79,17 +81,32 @@ def rounded_tensors(tensors: dict[str, Tensor], chosen: set[str], storage: Any) 
             kept[name] = tensor
             after += tensor.nbytes
             continue
-        exact = as_matrix(tensor.float())
+        pieces = [_rounded_rows(rows, storage) for rows in tensor.split(_ROWS)]
+        error += sum(piece.error for piece in pieces)
+        size += sum(piece.size for piece in pieces)
         if isinstance(storage, Format):
-            result = pack(exact, storage)
+            result = concatenated([piece.stored for piece in pieces if isinstance(piece.stored, Packed)])
             kept |= packed_tensors(path, result)
             packed[path] = packed_entry(result)
-            rounded = result.dequantised()
             after += result.nbytes
         else:
-            kept[name] = tensor.half()
-            rounded = as_matrix(kept[name].float())
+            kept[name] = torch.cat([piece.stored for piece in pieces if isinstance(piece.stored, Tensor)])
             after += kept[name].nbytes
-        error += float((rounded - exact).square().sum())
-        size += float(exact.square().sum())
     return Changed(kept, packed, {"before": before, "after": after, "error": error, "size": size})
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    stored: Packed | Tensor
+    error: float
+    size: float
+
+
+def _rounded_rows(rows: Tensor, storage: Any) -> _Piece:
+    """Some rows at a time: an embedding in fp32 would be several times what it is on disk."""
+    exact = as_matrix(rows.float())
+    if isinstance(storage, Format):
+        packed = pack(exact, storage)
+        return _Piece(packed, float((packed.dequantised() - exact).square().sum()), float(exact.square().sum()))
+    half = rows.half()
+    return _Piece(half, float((as_matrix(half.float()) - exact).square().sum()), float(exact.square().sum()))

@@ -38,6 +38,7 @@ from foveola.exchange import Invalid
 
 STEPS = {
     "awq": "foveola.compress.awq",
+    "export": "foveola.compress.export",
     "round": "foveola.compress.rounding",
     "precision": "foveola.compress.precision",
     "prune": "foveola.compress.pruning",

@@ -87,8 +87,11 @@ def rewrite(
         packed |= told["packed"]
         figures.append(told["figures"])
         shards.append(shard)
-    _assemble(shards, folder)
-    entries = {**source.config, **(config or {}), **({PACKED: packed} if packed else {})}
+    held = _assemble(shards, folder)
+    left = {path: entry for path, entry in packed.items() if f"{path}.weight_values" in held}
+    entries = {**source.config, **(config or {}), PACKED: left}
+    if not left:
+        del entries[PACKED]
     (folder / "config.json").write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     keep_side_files(source, folder)
     return figures
@@ -119,7 +122,8 @@ def _keep(changed: Changed, shard: Path, note: Path) -> None:
     os.replace(staged, note)
 
 
-def _assemble(shards: Sequence[Path], folder: Path) -> None:
+def _assemble(shards: Sequence[Path], folder: Path) -> set[str]:
+    """Move the shards into place and write their index; the names of all tensors."""
     weight_map: dict[str, str] = {}
     total = 0
     for number, shard in enumerate(shards, 1):
@@ -130,3 +134,4 @@ def _assemble(shards: Sequence[Path], folder: Path) -> None:
             total += info.bytes
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    return set(weight_map)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-import transformers
 from torch import nn
 from transformers.utils import logging as hf_logging
 
 from foveola.artifact import Checkpoint
 from foveola.exchange import Damaged
 from foveola.family import Family
+from foveola.weights.foreign import QUANTISATION
 from foveola.weights.matrix import from_matrix
-from foveola.weights.store import packed_formats, read_packed
+from foveola.weights.model_class import model_class
+from foveola.weights.quantised import packed_matrices
 from foveola.weights.widths import fitted_class
 
 
@@ -29,6 +29,7 @@ def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
         source = fitted_class(model_class(family), checkpoint.config)
         model, info = source.from_pretrained(
             checkpoint.path,
+            config=_plain_config(source, checkpoint),
             dtype=torch.float32,
             local_files_only=True,
             use_safetensors=True,
@@ -57,20 +58,18 @@ def load(checkpoint: Checkpoint, family: Family) -> nn.Module:
 @torch.no_grad()
 def unpack_into(model: nn.Module, checkpoint: Checkpoint) -> list[str]:
     """Set the weights of ``model`` that ``checkpoint`` holds packed; the paths of their modules."""
-    formats = packed_formats(checkpoint.config)
-    for path, (form, inner) in formats.items():
+    matrices = packed_matrices(checkpoint, model)
+    for path, read in matrices.items():
         weight = model.get_submodule(path).weight
         assert isinstance(weight, nn.Parameter)
-        weight.copy_(from_matrix(read_packed(checkpoint, path, form, inner).dequantised(), tuple(weight.shape)))
-    return list(formats)
+        weight.copy_(from_matrix(read().dequantised(), tuple(weight.shape)))
+    return list(matrices)
 
 
-def model_class(family: Family) -> Any:
-    """The class of ``family``'s models: transformers', or our own where it has none."""
-    if family.native is None:
-        return getattr(transformers, family.model_class)
-    module, _, name = family.native.partition(":")
-    return getattr(importlib.import_module(module), name)
+def _plain_config(source: Any, checkpoint: Checkpoint) -> Any:
+    """The configuration without its entry on quantisation: transformers would ask for the tools that wrote it."""
+    entries = {name: value for name, value in checkpoint.config.items() if name != QUANTISATION}
+    return source.config_class.from_dict(entries)
 
 
 @contextmanager

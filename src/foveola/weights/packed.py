@@ -39,19 +39,18 @@ class Packed:
         """Bytes that a file spends on it, with scales in 16 bits."""
         return self.values.numel() + 2 * self.scales.numel() + self.zeros.numel()
 
+    def codes(self) -> Tensor:
+        """The whole numbers, uint8 [N, ceil(K/block), block]; those of padding, too."""
+        return _unpack(self.values, self.format.bits).view(*self.values.shape[:2], self.format.block)
+
     def zero_points(self) -> Tensor:
         """One number per block, uint8 [N, ceil(K/block)]."""
         return _unpack(self.zeros, self.format.bits)[:, : self.scales.shape[1]]
 
     def dequantised(self) -> Tensor:
         """The matrix that the packed one stands for, fp32 [N, K]."""
-        rows, blocks, _ = self.values.shape
-        q = _unpack(self.values, self.format.bits).view(rows, blocks, self.format.block).float()
-        return (
-            ((q - self.zero_points()[..., None].float()) * self.scales[..., None])
-            .reshape(rows, -1)[:, : self.inner]
-            .contiguous()
-        )
+        shifted = self.codes().float() - self.zero_points()[..., None].float()
+        return (shifted * self.scales[..., None]).flatten(1)[:, : self.inner].contiguous()
 
 
 @dataclass(frozen=True, slots=True)

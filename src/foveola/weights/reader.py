@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from foveola.artifact import Checkpoint
 from foveola.weights.matrix import from_matrix
+from foveola.weights.quantised import packed_matrices
 from foveola.weights.skeleton import stored_names
-from foveola.weights.store import packed_formats, read_packed, read_tensor
+from foveola.weights.store import read_tensor
 
 
 class Parameters:
@@ -18,7 +19,7 @@ class Parameters:
         """``model`` is the checkpoint's ``skeleton``."""
         self._checkpoint = checkpoint
         self._stored = stored_names(model, checkpoint)
-        self._packed = packed_formats(checkpoint.config)
+        self._packed = packed_matrices(checkpoint, model)
         self._shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
     def __contains__(self, name: str) -> bool:
@@ -28,8 +29,7 @@ class Parameters:
         """The parameter ``name``, fp32. Raises ``Damaged`` where the checkpoint lacks it."""
         path = name.removesuffix(".weight")
         if path in self._packed:
-            packed = read_packed(self._checkpoint, path, *self._packed[path])
-            return from_matrix(packed.dequantised(), self._shapes[name])
+            return from_matrix(self._packed[path]().dequantised(), self._shapes[name])
         return read_tensor(self._checkpoint, self._stored.get(name, name)).float()
 
     def under(self, root: str) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from transformers.core_model_loading import WeightRenaming, rename_source_key
 from foveola.artifact import Checkpoint
 from foveola.exchange import Unsupported
 from foveola.family import Family
-from foveola.weights.loading import model_class
+from foveola.weights.model_class import model_class
 from foveola.weights.widths import fitted_class
 
 

@@ -74,20 +74,6 @@ def read_packed(checkpoint: Checkpoint, path: str, form: Format, inner: int) -> 
     return Packed(values, scales.float(), zeros, inner, form)
 
 
-def read_all_packed(checkpoint: Checkpoint, *, tied: Mapping[str, str]) -> dict[str, Packed]:
-    """Path -> matrix of everything that ``checkpoint`` holds packed.
-
-    ``tied`` says which matrix (the head) is another (the embedding) where the checkpoint has none of its own.
-    """
-    formats = packed_formats(checkpoint.config)
-    found = {path: read_packed(checkpoint, path, form, inner) for path, (form, inner) in formats.items()}
-    for path, other in tied.items():
-        own = any(name == f"{path}.weight" for name in checkpoint.tensors)
-        if other in found and path not in found and not own:
-            found[path] = found[other]
-    return found
-
-
 def packed_tensors(path: str, packed: Packed) -> dict[str, Tensor]:
     """The three tensors that hold ``packed`` on disk."""
     return {
