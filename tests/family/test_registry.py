@@ -22,7 +22,7 @@ def test_an_unknown_family_is_refused_with_a_list_of_the_known_ones(config: dict
         family_of(config)
     came = f"model_type {config['model_type']!r}" if config else "no model_type"
     assert caught.value.message == (
-        f"config.json says {came}; supported are: qwen2_vl. "
+        f"config.json says {came}; supported are: {', '.join(supported())}. "
         "Use a checkpoint of one of these, or add a record to foveola.family."
     )
 
@@ -31,3 +31,10 @@ def test_records_are_data_and_load_no_torch() -> None:
     code = "import sys, foveola.family; print(sorted({'torch', 'transformers', 'onnx_ir'} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
+
+
+def test_every_family_that_people_use_is_there() -> None:
+    assert set(supported()) == {
+        "idefics3", "internvl", "llama", "llava", "llava_next", "mistral", "phi3_v", "qwen2_5_vl", "qwen2_vl",
+        "qwen3_vl", "qwen3_vl_moe", "smolvlm",
+    }  # fmt: skip

@@ -49,7 +49,11 @@ def test_the_edge_learns_the_model_from_data(compiled: Callable[[str], Bundle], 
         "vision_end": "<|vision_end|>",
         "eos": ["<|im_end|>"],
         "pad": "<|endoftext|>",
+        "prefix": [],
     }
+    assert model["prompt"] == {"variables": {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}}
+    assert (model["text"]["position_axes"], model["text"]["embedding_size"]) == (3, 64)
+    assert model["profile"] == "ort"
     assert model["text"]["max_length"] == 2048  # the model's own bound, below the default of 4096
     assert model["vision"]["max_pixels"] == 448 * 448
     assert model["evidence_layer"] == 1

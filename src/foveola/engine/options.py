@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from foveola.engine.providers import NAMES
+
 MAX_THREADS = 512
 
 
@@ -37,12 +39,15 @@ class EngineOptions:
     stall_after_s: float = 30.0  # work is due and nothing has moved for so long: not ready
     red_zone_bytes: int = 256  # known bytes on each side of every bound buffer; 0 is none
     red_zone_every: int = 1  # runs after which those of lasting buffers are looked at
+    provider: str = "cpu"  # of ONNX Runtime, by the names of ``providers.py``; auto takes the best that is installed
     failures_until_dead: int = 3  # runs that fail one after the other, without one that works between them
 
     def __post_init__(self) -> None:
         """Check every range."""
         if not 1 <= self.threads <= MAX_THREADS:
             raise ValueError(f"`threads` is {self.threads}; expected 1 to {MAX_THREADS}.")
+        if self.provider not in NAMES:
+            raise ValueError(f"`provider` is {self.provider!r}; expected one of {', '.join(NAMES)}.")
         zero = ("spin_us", "queue_limit", "prefix_cache_mib", "feature_cache_mib", "red_zone_bytes")
         for name in zero:
             if getattr(self, name) < 0:

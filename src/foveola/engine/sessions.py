@@ -17,6 +17,7 @@ import onnxruntime as ort
 
 from foveola.artifact import Bundle
 from foveola.engine.options import EngineOptions
+from foveola.engine.providers import check_fall_back, providers
 from foveola.exchange import Damaged
 
 
@@ -83,12 +84,14 @@ def open_session(
     if sealed and (beside := f"{file}.data") in bundle.files:
         data = bundle.read(beside)
         settings.add_external_initializers_from_files_in_memory([beside], [data], [len(data)])
+    asked = providers(options.provider)
     try:
-        session = ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(source, settings, providers=asked)
     except Exception as error:
         # The seal was right, so the file is as it was compiled; what ONNX Runtime says of it names paths.
         raise Damaged(
             f"{file} cannot be loaded by ONNX Runtime {ort.__version__}; compile the bundle anew for this version."
         ) from error
+    check_fall_back(asked, session.get_providers(), bundle.model.get("profile", "ort"), file)
     session.foveola_weights = values  # the session reads them and does not own them
     return session
