@@ -91,13 +91,11 @@ def test_the_loss_of_meaning_adds_up_what_a_kept_token_stands_for() -> None:
 
 
 def samples(folder: Path, count: int) -> Path:
-    random, lines = np.random.default_rng(0), []
-    for number in range(count):
-        pixels = random.integers(0, 255, (84, 84, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number}.png")
-        asked = {"prompt": "Which defect is this?", "answer": "a scratch", "image": f"{number}.png"}
-        lines.append(json.dumps(asked))
-    (folder / "samples.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    """The same sample so many times: whether something is learnt, not how it carries over, is what can be seen here."""
+    pixels = np.random.default_rng(0).integers(0, 255, (84, 84, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(folder / "picture.png")
+    line = json.dumps({"prompt": "Which defect is this?", "answer": "a scratch", "image": "picture.png"})
+    (folder / "samples.jsonl").write_text(f"{line}\n" * count, encoding="utf-8")
     return folder / "samples.jsonl"
 
 
@@ -105,8 +103,9 @@ def test_a_checkpoint_learns_from_fewer_tokens(checkpoint: Path, tmp_path: Path)
     source = Checkpoint.open(checkpoint)
     out = tmp_path / "out"
     out.mkdir()
-    bench = Workbench(journal=tmp_path, calibration=samples(tmp_path, 5))
-    finding = Tokens(after=1, steps=6, batch=2, rate=1e-3).run(source, out, bench)
+    bench = Workbench(journal=tmp_path, calibration=samples(tmp_path, 3))
+    how = Tokens(after=1, least=0.5, most=0.5, steps=8, batch=1, rate=1e-4, hard=0.0)
+    finding = how.run(source, out, bench)
     assert finding.step == "compress.tokens"
     assert float(finding.after["kl"]) < float(finding.before["kl"])
     learnt = Checkpoint.open(out)

@@ -7,7 +7,7 @@ kept.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 CELLS = 4
 
 
-class Kept(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
     """``index`` int64 ``[M]``, ascending: the blocks kept, counted through all pictures. ``goes`` int64 ``[n]``: which
     of them stands for each block. ``count`` f32 ``[M]``: how many each stands for, itself among them."""
 
