@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--questions", type=int, metavar="N", default=600, help="for the accuracy, names and places each"
     )
     parser.add_argument("--rounds", type=int, metavar="N", default=40, help="of the latency")
+    parser.add_argument("--shares", type=float, metavar="S", nargs="+", default=SHARES, help="of the tokens, for fidelity")
     parser.add_argument("--cores", type=int, metavar="N", default=2)
 
 
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     ]
     tell("fidelity, with the checkpoint")
     examples = draw(paper, 4 if quick else arguments.examples)
-    moved = fidelity(arguments.checkpoint, examples, SHARES[1:3] if quick else SHARES, 1 if quick else 3)
+    moved = fidelity(arguments.checkpoint, examples, SHARES[1:3] if quick else arguments.shares, 1 if quick else 3)
     cores = min(arguments.cores, usable_cores())
     with bundle_of(arguments, tell) as path, pinned(cores):
         engine = Engine.open(Bundle.open(path), EngineOptions(threads=cores, feature_cache_mib=0, prefix_cache_mib=0))
