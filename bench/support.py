@@ -38,11 +38,11 @@ def page(root: Path) -> str:
 def _families(tested: set[str]) -> Iterator[str]:
     yield "# What is supported, and how far it was tried"
     yield ""
-    yield "Written by `python bench/support.py`; a test fails when it has drifted. `foveola doctor DIR` says the same of"
-    yield "one checkpoint."
+    yield "Written by `python bench/support.py`; a test fails when it has drifted. `foveola doctor DIR` says the"
+    yield "same of one checkpoint."
     yield ""
-    yield "- **tested**: a random checkpoint made by the family's own classes goes all the way to an answer in the tests:"
-    yield "  graphs within 1e-4 of the model on pictures of mixed sizes, text equal to the reference's over 64 tokens."
+    yield "- **tested**: a random checkpoint made by the family's own classes goes all the way to an answer in the"
+    yield "  tests: graphs within 1e-4 of the model on pictures of mixed sizes, text equal to the reference's over 64 tokens."
     yield "- **emitted**: written and checked as far as this machine goes; never run on that chip."
     yield ""
     yield "## Families on ONNX Runtime's processor (profile `ort`)"
@@ -56,7 +56,7 @@ def _families(tested: set[str]) -> Iterator[str]:
         geometry = family.geometry if family.sees else "text only"
         yield f"| `{name}` | {family.native or family.model_class} | {geometry} | {cells} |"
     yield ""
-    yield "The full line is run in int4: decoder in 4 bits, head, embedding and tower in 8 (`tests/family/test_line.py`);"
+    yield "The full line is run in int4: decoder in 4 bits, head, embedding and tower in 8;"
     yield "fp32, fp16 and int8 alone are run on Qwen2-VL. Experts stay in fp32."
 
 

@@ -11,7 +11,7 @@ from foveola.bench.marked import load_results
 from tests.bench.scripts import ROOT, load
 from tests.bench.test_marked import ACCURACY, SPEED
 
-STEMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem not in ("figures", "model_card"))
+STEMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem not in ("figures", "model_card", "support"))
 
 
 @pytest.fixture
