@@ -53,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--questions", type=int, metavar="N", default=600, help="for the accuracy, names and places each"
     )
     parser.add_argument("--rounds", type=int, metavar="N", default=40, help="of the latency")
-    parser.add_argument("--shares", type=float, metavar="S", nargs="+", default=SHARES, help="of the tokens, for fidelity")
+    parser.add_argument(
+        "--shares", type=float, metavar="S", nargs="+", default=SHARES, help="of the tokens, for fidelity"
+    )
     parser.add_argument("--cores", type=int, metavar="N", default=2)
 
 
