@@ -1,6 +1,6 @@
 """Token maps for docs/visual-tokens.md: held-out pictures, and what the model keeps of them.
 
-    python bench/c3_maps.py --bundle DIR --data DIR     writes docs/images/visual-tokens-<n>.png
+    python bench/token_maps.py --bundle DIR --data DIR     writes docs/images/visual-tokens-<n>.png
 
 From left to right: the picture, half of its visual tokens, a quarter. The bundle must have a place of selection.
 """
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             maps(engine, one.image).save(OUT / f"visual-tokens-{number}.png")
         engine.close(1)
     except Refusal as refusal:
-        print(f"c3_maps.py: {refusal.message}", file=sys.stderr)
+        print(f"token_maps.py: {refusal.message}", file=sys.stderr)
         return 2
     return 0
 
