@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export HF_HUB_OFFLINE := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: serve test lint unit clean
+.PHONY: serve test lint unit demo-line clean
 
 serve: $(VENV)/.serving
 	exec $(BIN)/foveola serve --host "$(HOST)" --port "$(PORT)"
@@ -24,6 +24,10 @@ lint: $(VENV)/.testing
 
 unit: $(VENV)/.testing
 	$(BIN)/python -m pytest
+
+# A shift on a line: stations, review, a bad version that is rolled back (needs prometheus on PATH).
+demo-line: $(VENV)/.testing
+	$(BIN)/python -m tests.rollout.line
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

@@ -101,6 +101,14 @@ def test_a_document_is_no_instruction(normal: Normaliser) -> None:
     assert normal(raw("stop the line " * 100)).verdict == "review"
 
 
+def test_what_lies_at_the_place_is_not_meant_by_everything(normal: Normaliser) -> None:
+    normal.contexts.observe(Event("scan-01", "ST04", "lot", "L5000", 900.0, 900.0))
+    stop = normal(raw("EMERGENCY STOP LINE3"))
+    assert "lot" not in stop.entities
+    assert stop.order_key == "ST04"
+    assert normal(raw("rework this lot")).order_key == "L5000"
+
+
 def test_urgent_is_only_what_the_file_says(normal: Normaliser) -> None:
     assert normal(raw("EMERGENCY STOP LINE3", "agv-07")).urgent
     assert not normal(raw("CMD=HOLD;LOT=L2417", "scan-01")).urgent

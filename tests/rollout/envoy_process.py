@@ -31,12 +31,13 @@ class Envoy:
         self.url = f"http://127.0.0.1:{self.listen}"
         self._admin = httpx.Client(base_url=f"http://127.0.0.1:{self.admin}", timeout=30.0)
 
-    def write(self, weights: Mapping[str, int]) -> None:
+    def write(self, weights: Mapping[str, int], routes: str | None = None) -> None:
+        """Files for these weights, or with ``routes`` as they come (the text of rds.json)."""
         files = files_of(
             self.release, weights, self.endpoints, folder=str(self.folder), listen=self.listen, admin=self.admin,
             host="127.0.0.1",
         )  # fmt: skip
-        publish(self.folder, files)
+        publish(self.folder, {**files, "rds.json": routes} if routes is not None else files)
 
     def stat(self, name: str) -> int:
         text = self._admin.get(f"/stats?filter=^{name}$").text.strip()

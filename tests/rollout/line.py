@@ -188,7 +188,7 @@ class Line:
                 found = self.lab.api.find("configmaps", "ocr-envoy")
                 if found is not None and found["data"]["rds.json"] != known:
                     known = found["data"]["rds.json"]
-                    self.envoy.write(self.lab.status().get("weights") or {"v1": 100, "v2": 0})
+                    self.envoy.write({"v1": 100, "v2": 0}, known)
                 self._stop.wait(0.2)
 
         for work in (cameras, kubelet):
@@ -234,6 +234,9 @@ def tell_story(folder: Path, tell: Tell, encode: Encoder) -> dict[str, Any]:
         reason = line.lab.status()["canary"]["reason"]
         tell(f"  Rolled back: {reason}.")
         until("Envoy has it", lambda: _settled(line))
+        refused = 'sum(foveola_refused_total{version="v2"})'
+        until("Prometheus has its errors", lambda: _query(line.prometheus, refused) > 0)
+        tell(f"  Its errors, which Envoy tried again: {_query(line.prometheus, refused):g}.")
         tell("Traffic is back on the old version. Nobody was called.")
         shown = line.lab.kubectl("get", "vlm")
         tell(shown.rstrip())
@@ -242,7 +245,7 @@ def tell_story(folder: Path, tell: Tell, encode: Encoder) -> dict[str, Any]:
         return {
             "effects": line.effects(), "denied": denied.verdict, "asked": asked.verdict, "reason": reason,
             "audit": line.desk.reviews.verify(), "metrics": figures, "table": shown, "failed": dict(line.failed),
-            "query": _query(line.prometheus, 'sum(foveola_refused_total{version="v2"})'),
+            "refused": _query(line.prometheus, refused),
         }  # fmt: skip
 
 

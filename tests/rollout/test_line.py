@@ -27,7 +27,7 @@ def test_a_shift_on_the_line(tmp_path: Path) -> None:
     assert "error rate" in found["reason"] or "drift" in found["reason"]
     assert "RolledBack" in found["table"]
     assert found["audit"] == 4  # denied, asked, claimed, decided
-    assert found["query"] > 0
+    assert found["refused"] > 0
     assert "v1" not in found["failed"]
     assert 'bridge_reviews{state="decided"} 1.0' in found["metrics"]
     assert len(told) > 10

@@ -98,7 +98,9 @@ class Normaliser:
         if reasons:
             ambiguity = max(ambiguity, 1.0 if "hostile" in reasons else REVIEW_AT)
         intent, verdict = self._gate(source, candidates[0].intent, ambiguity)
-        lot, _ = self.lot_of(one, context)
+        lot, from_context = self.lot_of(one, context)
+        if from_context and not (one.names.pronoun or "lot" in self.intents[candidates[0].intent].needs):
+            lot = None  # what lies at the place is not meant by everything that is said there
         return BridgePayload(
             id=raw.id,
             src_id=raw.src_id,
