@@ -11,7 +11,7 @@ from foveola.bench.marked import load_results
 from tests.bench.scripts import ROOT, load
 from tests.bench.test_marked import ACCURACY, SPEED
 
-NO_EVIDENCE = ("figures", "model_card", "support")  # they write documents
+NO_EVIDENCE = ("figures", "model_card", "support", "token_maps")  # they write documents
 STEMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem not in NO_EVIDENCE)
 
 
