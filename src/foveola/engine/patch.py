@@ -137,7 +137,12 @@ class Patches:
         known = {name for each in sources.values() for source in each for name in source.tensors}
         prefix = _resolved(module_path, known)
         own = {name for name in known if _below(name, prefix)}
-        given = {_whole_name(key, prefix, own): value for key, value in new_state_dict.items()}
+        tails = _tails(own)
+        given = {_whole_name(key, prefix, own, tails): value for key, value in new_state_dict.items()}
+        for source in (one for each in sources.values() for one in each if one.tied):
+            (name,), (table,) = source.tensors, source.tied
+            if name in own and f"{table}.weight" in given:
+                given.setdefault(name, given[f"{table}.weight"])
         missing, unknown = sorted(own - given.keys()), sorted(given.keys() - own)
         if strict and (missing or unknown):
             raise Invalid(_mismatch(module_path, missing, unknown), field="new_state_dict")
@@ -206,10 +211,33 @@ def _below(name: str, prefix: str) -> bool:
     return not prefix or name.startswith(f"{prefix}.")
 
 
-def _whole_name(key: str, prefix: str, own: set[str]) -> str:
-    """``key`` as the model names it: it may be relative to the module, or lack the outermost name."""
-    candidates = (key, f"{prefix}.{key}" if prefix else key, f"{prefix.partition('.')[0]}.{key}")
-    return next((name for name in candidates if name in own), key)
+def _tails(own: set[str]) -> dict[str, str | None]:
+    """End of a name, from a dot on -> the name that ends so, None where several do."""
+    tails: dict[str, str | None] = {}
+    for name in own:
+        parts = name.split(".")
+        for start in range(len(parts) - 1):
+            tail = ".".join(parts[start:])
+            tails[tail] = None if tail in tails else name
+    return tails
+
+
+def _whole_name(key: str, prefix: str, own: set[str], tails: Mapping[str, str | None]) -> str:
+    """``key`` as the model names it.
+
+    It may be relative to the module. Files of checkpoints leave out or rename the outermost names (``visual`` for
+    ``model.visual``, ``model.layers`` for ``model.language_model.layers``): then the end of the name says which it is,
+    where only one of the module's parameters ends so.
+    """
+    for name in (key, f"{prefix}.{key}"):
+        if name in own:
+            return name
+    parts = key.split(".")
+    for start in range(len(parts) - 1):
+        found = tails.get(".".join(parts[start:]))
+        if found is not None:
+            return found
+    return key
 
 
 def _mismatch(module_path: str, missing: list[str], unknown: list[str]) -> str:

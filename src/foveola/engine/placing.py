@@ -7,6 +7,8 @@ Every graph says in its metadata which constants come from which modules (``fove
     bias    their biases
     tensor  a parameter as it is (``from`` then holds the parameter's own path)
 
+A head that shares the embedding's weights names that module as ``tied``: checkpoints store them once.
+
 ``format`` is that of ``foveola.weights.formats`` or ``fp32``. What is stored in 16 bits is rounded to 16 bits.
 """
 
@@ -38,6 +40,7 @@ class Source:
     kind: str
     modules: tuple[str, ...]
     format: str
+    tied: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -56,7 +59,9 @@ def read_sources(metadata: Mapping[str, str], file: str) -> tuple[Source, ...]:
             "compile the bundle anew with this version."
         )
     entries: dict[str, Any] = json.loads(text)
-    return tuple(Source(name, e["kind"], tuple(e["from"]), e["format"]) for name, e in entries.items())
+    return tuple(
+        Source(name, e["kind"], tuple(e["from"]), e["format"], tuple(e.get("tied", ()))) for name, e in entries.items()
+    )
 
 
 def constants_of(source: Source, tensors: Mapping[str, Array], present: Mapping[str, Initializer]) -> dict[str, Array]:

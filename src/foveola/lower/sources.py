@@ -31,7 +31,10 @@ def sources_of(traced: nn.Module, model: nn.Module) -> dict[str, dict[str, Any]]
     shares its memory with.
     """
     entries: dict[str, dict[str, Any]] = {}
-    known = {parameter.data_ptr(): path for path, parameter in model.named_parameters(remove_duplicate=False)}
+    known: dict[int, str] = {}
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        known.setdefault(parameter.data_ptr(), path)
+    tied = _tied(model)
     layers: list[str] = []
     for path, module in traced.named_modules():
         paths: tuple[str, ...] = getattr(module, "sources", ())
@@ -42,6 +45,8 @@ def sources_of(traced: nn.Module, model: nn.Module) -> dict[str, dict[str, Any]]
         packed = module.packed if isinstance(module, Dense) else module.packed()
         form = "fp32" if packed is None else str(packed.format)
         entries[f"{own}weight"] = {"kind": "matrix", "from": list(paths), "format": form}
+        if paths == tuple(tied):
+            entries[f"{own}weight"]["tied"] = list(tied.values())
         if module.bias is not None:
             biased = [each for each in paths if getattr(model.get_submodule(each), "bias", None) is not None]
             if len(biased) == len(paths):
@@ -53,3 +58,13 @@ def sources_of(traced: nn.Module, model: nn.Module) -> dict[str, dict[str, Any]]
             if source is not None:
                 entries[name] = {"kind": "tensor", "from": [source], "format": "fp32"}
     return entries
+
+
+def _tied(model: nn.Module) -> dict[str, str]:
+    """Path of the head -> path of the embedding whose weights it shares; nothing where it has its own."""
+    if not getattr(getattr(model, "config", None), "tie_word_embeddings", False):
+        return {}
+    paths = {id(module): path for path, module in model.named_modules()}
+    ends: Any = model
+    head, table = ends.get_output_embeddings(), ends.get_input_embeddings()
+    return {} if head is None or table is None else {paths[id(head)]: paths[id(table)]}
