@@ -9,7 +9,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from foveola.bridge.desk import BridgeOptions, Desk
+from foveola.bridge.desk import Desk
+from foveola.bridge.options import BridgeOptions
 from foveola.bridge.router import create_router
 from foveola.exchange import Refusal
 from tests.bridge.making import letters, plant

@@ -26,8 +26,9 @@ from PIL import Image, ImageDraw
 from rich.console import Console
 
 from foveola.bridge.context import Event
-from foveola.bridge.desk import BridgeOptions, Desk
+from foveola.bridge.desk import Desk
 from foveola.bridge.encoder import Encoder, e5_encoder
+from foveola.bridge.options import BridgeOptions
 from foveola.bridge.payload import RawInstruction
 from foveola.rollout.crd import crds
 from tests.bridge.broker import PATIENCE_S, Broker, free_port

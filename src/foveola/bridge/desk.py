@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from foveola.bridge.context import ContextBook, Event
 from foveola.bridge.encoder import Encoder, e5_encoder
-from foveola.bridge.intents import BUILT_IN, load_intents
+from foveola.bridge.intents import load_intents
 from foveola.bridge.kafka import KafkaOptions, Relay, ensure_topics
 from foveola.bridge.normalise import Normaliser
+from foveola.bridge.options import BridgeOptions
 from foveola.bridge.outbox import Outbox
 from foveola.bridge.payload import BridgePayload, RawInstruction
 from foveola.bridge.review import ReviewQueue
-from foveola.bridge.score import BUILT_IN as CALIBRATION
 from foveola.bridge.score import load_calibration
 from foveola.bridge.sources import load_sources
-
-
-@dataclass(frozen=True, slots=True)
-class BridgeOptions:
-    """Settings of the bridge: table ``[bridge]`` of foveola.toml, ``FOVEOLA_BRIDGE_*``, flags.
-
-    Raises ``ValueError`` that names the field when a value is out of range.
-    """
-
-    sources: Path | None = None  # None: there is no bridge
-    intents: Path = BUILT_IN
-    calibration: Path = CALIBRATION
-    data: Path = Path("bridge-data")  # outbox, reviews, audit log
-    bootstrap: str = ""  # address of Kafka; empty: commands wait in the outbox
-    review_expire_s: float = 8 * 3600.0
-    claim_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        """Check every range."""
-        for name in ("review_expire_s", "claim_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"`{name}` is {getattr(self, name)}; expected a number of seconds above 0.")
 
 
 def _count(counts: Callable[[], dict[str, int]], state: str) -> float:

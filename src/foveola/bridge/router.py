@@ -47,14 +47,20 @@ class DecisionBody(BaseModel):
     reason: str = Field(default="", max_length=2000)
 
 
-def create_router(desk: Desk, identify: Identify, clock: Callable[[], float] = time.time) -> APIRouter:
-    """The routes below ``/v1/bridge`` and the page ``/review``."""
+def create_router(
+    desk: Desk, identify: Identify, reviewer: Identify | None = None, clock: Callable[[], float] = time.time
+) -> APIRouter:
+    """The routes below ``/v1/bridge`` and the page ``/review``; ``reviewer`` identifies those who may decide."""
     router = APIRouter(tags=["bridge"])
 
     def asking(request: Request) -> str:  # declared here, so that any callable may identify
         return identify(request)
 
+    def deciding(request: Request) -> str:
+        return (reviewer or identify)(request)
+
     Who = Annotated[str, Depends(asking)]
+    Reviewer = Annotated[str, Depends(deciding)]
 
     @router.post("/v1/bridge/instructions", summary="Hand in an instruction")
     async def take(body: InstructionBody, who: Who) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def create_router(desk: Desk, identify: Identify, clock: Callable[[], float] = t
 
     @router.get("/v1/bridge/reviews", summary="Instructions that a person decides")
     async def reviews(
-        who: Who,
+        who: Reviewer,
         state: Literal["open", "claimed", "decided", "expired"] = "open",
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> dict[str, Any]:
@@ -82,18 +88,18 @@ def create_router(desk: Desk, identify: Identify, clock: Callable[[], float] = t
         return {"reviews": [one.to_json() for one in found], "counts": desk.reviews.counts()}
 
     @router.post("/v1/bridge/reviews/{id}/claim", summary="Hold one for yourself")
-    async def claim(id: str, who: Who) -> dict[str, Any]:
+    async def claim(id: str, who: Reviewer) -> dict[str, Any]:
         return (await run_in_threadpool(desk.reviews.claim, id, who)).to_json()
 
     @router.post("/v1/bridge/reviews/{id}/decide", summary="Say what it means")
-    async def decide(id: str, body: DecisionBody, who: Who) -> dict[str, Any]:
+    async def decide(id: str, body: DecisionBody, who: Reviewer) -> dict[str, Any]:
         def work() -> dict[str, Any]:
             return desk.reviews.decide(id, who, body.intent, lot=body.lot, reason=body.reason).to_json()
 
         return await run_in_threadpool(work)
 
     @router.get("/v1/bridge/audit", summary="Check the audit log")
-    async def check(who: Who, head: str | None = None) -> dict[str, Any]:
+    async def check(who: Reviewer, head: str | None = None) -> dict[str, Any]:
         return {"entries": await run_in_threadpool(desk.reviews.verify, head), "whole": True}
 
     @router.get("/v1/bridge/metrics", summary="Figures for Prometheus", response_class=Response)

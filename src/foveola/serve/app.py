@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version as version_of
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -19,6 +20,7 @@ from foveola.exchange import Invalid, Refusal
 from foveola.serve import schema
 from foveola.serve.admin import add_admin
 from foveola.serve.answering import Answering
+from foveola.serve.bridge import add_bridge
 from foveola.serve.counting import Counting
 from foveola.serve.describe import CHAT, COUNT, FEATURES, INVOKE, METRICS, failures, page, tidy
 from foveola.serve.door import Door, note_of
@@ -32,11 +34,15 @@ from foveola.serve.seeing import Seeing
 from foveola.serve.service import Service
 from foveola.serve.tally import Tally
 
+if TYPE_CHECKING:
+    from foveola.bridge.desk import Desk
+
 SUMMARY = "Ask a vision-language model about a picture."
 
 
-def create_app(service: Service, ring: KeyRing = NO_KEYS) -> ASGIApp:
-    """The whole application around ``service``, which it starts and stops; ``ring`` holds the keys that open it."""
+def create_app(service: Service, ring: KeyRing = NO_KEYS, desk: Desk | None = None) -> ASGIApp:
+    """The whole application around ``service``, which it starts and stops, like the bridge's ``desk`` if there is one;
+    ``ring`` holds the keys that open it."""
     tally = Tally(service.options.region)
 
     @asynccontextmanager
@@ -46,6 +52,8 @@ def create_app(service: Service, ring: KeyRing = NO_KEYS) -> ASGIApp:
             yield
         finally:
             await service.stop()
+            if desk is not None:
+                await asyncio.to_thread(desk.close)
 
     # The interactive pages of FastAPI load scripts from the internet; an air-gapped line has none, so ours is plain.
     app = FastAPI(
@@ -65,6 +73,8 @@ def create_app(service: Service, ring: KeyRing = NO_KEYS) -> ASGIApp:
     _add_state(app, service, tally)
     add_admin(app, service)
     add_gateways(app, service)
+    if desk is not None:
+        add_bridge(app, desk)
 
     generate = app.openapi
 

@@ -6,8 +6,10 @@ import argparse
 import os
 from pathlib import Path
 
+from foveola.bridge.options import BridgeOptions
 from foveola.guard.options import GuardOptions
 from foveola.options import BadSetting, resolve
+from foveola.serve.bridge import open_desk
 from foveola.serve.dual_options import SecondOptions
 from foveola.serve.embedded import embedded_bundle
 from foveola.serve.keys import NO_KEYS, read_keys
@@ -41,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadSetting(f"The bundle {bundle} is no directory; name one that `foveola compile` wrote.")
 
     ring = NO_KEYS if options.keys_file is None else read_keys(options.keys_file)
+    bridge = resolve(BridgeOptions, "bridge", file=arguments.config, environ=os.environ)
     configure()
+    desk = open_desk(bridge, ring)
     with listen(options.host, options.port) as listening:
         from foveola.engine.options import EngineOptions
         from foveola.serve.load import load
@@ -54,4 +58,4 @@ def run(arguments: argparse.Namespace) -> int:
                 bundle, region=options.region, guard=guard, options=options, engine_options=engine, second=second
             )
 
-        return serve(options, loaded, listening, ring)
+        return serve(options, loaded, listening, ring, desk)

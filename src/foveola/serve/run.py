@@ -10,6 +10,7 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -19,6 +20,9 @@ from foveola.serve.app import create_app
 from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.options import ServeOptions
 from foveola.serve.service import Load, Service
+
+if TYPE_CHECKING:
+    from foveola.bridge.desk import Desk
 
 KEEP_ALIVE_S = 75  # longer than a camera or a proxy pauses: closing under a request that is just being sent loses it
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED = 0, 1, 2
@@ -45,7 +49,9 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def serve(options: ServeOptions, load: Load, listening: socket.socket, ring: KeyRing = NO_KEYS) -> int:
+def serve(
+    options: ServeOptions, load: Load, listening: socket.socket, ring: KeyRing = NO_KEYS, desk: Desk | None = None
+) -> int:
     """Serve on ``listening`` until a signal comes; returns the exit code. Needs the main thread.
 
     0 after SIGTERM or SIGINT, when every running request was finished or ``drain_s`` was over; 2 when the model
@@ -59,7 +65,7 @@ def serve(options: ServeOptions, load: Load, listening: socket.socket, ring: Key
 
     service = Service(load, options, on_failure=give_up)
     config = uvicorn.Config(
-        create_app(service, ring),
+        create_app(service, ring, desk),
         log_config=None,
         access_log=False,
         server_header=False,
