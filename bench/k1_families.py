@@ -1,7 +1,7 @@
 """Every family from checkpoint to answer: parity of the graphs, and text against the family's own class.
 
-A small random checkpoint of each family is compiled (4-bit decoder, arithmetic in fp32), served by the engine, and asked
-about pictures of mixed sizes, one and several; the reference generates from the same rounded weights.
+A small random checkpoint of each family is compiled (4-bit decoder, arithmetic in fp32), served by the engine, and
+asked about pictures of mixed sizes, one and several; the reference generates from the same rounded weights.
 """
 
 from __future__ import annotations
