@@ -1,8 +1,8 @@
 """The decoder against llama.cpp, OpenVINO GenAI, onnxruntime-genai and transformers on the same language model.
 
 Each rival runs in its own environment, named on the command line; all answer the same prompt in turns, greedily, with
-the same number of threads. Compared are tokens per second of prefill and of decoding, as medians over the turns. What the
-weights are stored in is told for each, since only the same number of bits, head included, is a fair comparison:
+the same number of threads. Compared are tokens per second of prefill and of decoding, as medians over the turns. What
+the weights are stored in is told for each, since only the same number of bits, head included, is a fair comparison:
 
     python bench/e1_rivals.py --bundle smollm2.bundle --storage "int4/32, head int8/32" \\
         --rival "llama.cpp=envs/llama/bin/python=smollm2-q4_0.gguf=Q4_0, head Q8_0" \\
