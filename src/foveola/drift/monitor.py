@@ -18,6 +18,7 @@ from foveola.exchange import Damaged
 
 Chart = Literal["looks", "features", "certified"]
 FORMAT = "foveola.drift-state/1"
+LOOK_MEMORY = 0.05  # the weight of the newest map in the picture of what changed
 MOST_CAMERAS = 256
 OTHERS = "others"  # what cameras beyond the bound are counted under, so that memory and labels stay bounded
 
@@ -48,6 +49,7 @@ class Alarm:
 class _Camera:
     mean: Floats
     ranks: Ranks
+    look: Floats
     frames: int = 0
     sum_: float = 0.0
     bets: Jumper = field(default_factory=Jumper)
@@ -92,6 +94,7 @@ class Monitor:
         camera = self._cameras.get(name) or self._cameras.setdefault(name, self._fresh())
         camera.frames += 1
         camera.level = camera.rule.update(seen.map)
+        camera.look = camera.look + LOOK_MEMORY * (seen.map - camera.look)
         camera.sum_ = self._cusum.step(camera.sum_, self._reference.map_score(seen))
         residual = self._reference.residual(seen)
         if residual is not None:
@@ -129,8 +132,13 @@ class Monitor:
             for name, camera in self._cameras.items()
         }
 
+    def look(self, camera: str) -> Floats:
+        """Where a known camera's model has been looking lately: the moving mean of its maps."""
+        return self._cameras[camera].look
+
     def _fresh(self) -> _Camera:
-        return _Camera(np.zeros(self._reference.means.shape[1]), Ranks(self._reference.strange))
+        reference = self._reference
+        return _Camera(np.zeros(reference.means.shape[1]), Ranks(reference.strange), reference.templates[0])
 
     def _values(self, camera: _Camera) -> dict[Chart, float]:
         values: dict[Chart, float] = {"looks": camera.sum_}
@@ -180,4 +188,12 @@ class Monitor:
         if counts.shape != (BINS,) or counts.min() < 0:
             raise ValueError("another form")
         ranks = Ranks(self._reference.strange, counts)
-        return _Camera(mean, ranks, int(state["frames"]), float(state["sum"]), Jumper((low, middle, high)), raised)
+        return _Camera(
+            mean,
+            ranks,
+            self._reference.templates[0],
+            int(state["frames"]),
+            float(state["sum"]),
+            Jumper((low, middle, high)),
+            raised,
+        )

@@ -24,6 +24,8 @@ from foveola.serve.bridge import add_bridge
 from foveola.serve.counting import Counting
 from foveola.serve.describe import CHAT, COUNT, FEATURES, INVOKE, METRICS, failures, page, tidy
 from foveola.serve.door import Door, note_of
+from foveola.serve.drift import add_drift
+from foveola.serve.feedback import add_feedback
 from foveola.serve.gate import Gate
 from foveola.serve.gateways import add_gateways
 from foveola.serve.invoke import read_chat, reads_invoke
@@ -75,6 +77,8 @@ def create_app(service: Service, ring: KeyRing = NO_KEYS, desk: Desk | None = No
     add_gateways(app, service)
     if desk is not None:
         add_bridge(app, desk)
+    add_feedback(app, service)
+    add_drift(app, service)
 
     generate = app.openapi
 

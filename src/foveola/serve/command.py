@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from foveola.bridge.options import BridgeOptions
+from foveola.drift.options import DriftOptions
 from foveola.guard.options import GuardOptions
 from foveola.options import BadSetting, resolve
 from foveola.serve.bridge import open_desk
@@ -38,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = resolve(ServeOptions, "serve", file=arguments.config, environ=os.environ, flags=flags)
     guard = resolve(GuardOptions, "guard", file=arguments.config, environ=os.environ)
     second = resolve(SecondOptions, "dual", file=arguments.config, environ=os.environ)
+    drift = resolve(DriftOptions, "drift", file=arguments.config, environ=os.environ)
     bundle = options.bundle or embedded_bundle()
     if not bundle.is_dir():
         raise BadSetting(f"The bundle {bundle} is no directory; name one that `foveola compile` wrote.")
@@ -55,7 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         def loaded() -> Served:
             return load(
-                bundle, region=options.region, guard=guard, options=options, engine_options=engine, second=second
+                bundle,
+                region=options.region,
+                guard=guard,
+                options=options,
+                engine_options=engine,
+                second=second,
+                drift=drift,
             )
 
         return serve(options, loaded, listening, ring, desk)

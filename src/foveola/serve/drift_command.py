@@ -74,9 +74,9 @@ def _check(arguments: argparse.Namespace) -> int:
         print(json.dumps({"alarms": [asdict(a) for a in alarms], "standing": asdict(standing)}, ensure_ascii=False))
         return int(bool(alarms))
     table = Table("chart", "share of its bound", "alarm at frame", title=f"{standing.frames} frames")
-    at = {alarm.chart: str(alarm.frame) for alarm in alarms}
+    at: dict[str, str] = {alarm.chart: str(alarm.frame) for alarm in alarms}
     for chart, share in standing.shares.items():
-        table.add_row(chart, f"{share:.2f}", dict(at).get(chart, "none"))
+        table.add_row(chart, f"{share:.2f}", at.get(chart, "none"))
     table.add_row("described rule", f"mean {standing.rule_mean or 0:.2f}", standing.rule_level)
     Console().print(table)
     return int(bool(alarms))

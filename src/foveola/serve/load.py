@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from foveola.drift.options import DriftOptions
 from foveola.exchange import Answer, Piece, Request, Unavailable
 from foveola.guard.options import GuardOptions
 from foveola.serve import log
@@ -18,6 +20,7 @@ from foveola.serve.service import Served
 
 if TYPE_CHECKING:
     from foveola.artifact import Bundle
+    from foveola.drift.watch import DriftWatch, Event
     from foveola.engine.engine import Engine
     from foveola.engine.options import EngineOptions
     from foveola.guard.verdict import Verdict
@@ -34,6 +37,7 @@ def load(
     options: ServeOptions | None = None,
     engine_options: EngineOptions | None = None,
     second: SecondOptions | None = None,
+    drift: DriftOptions | None = None,
 ) -> Served:
     """Open the bundle, start what the role asks for, put guards and observer around it.
 
@@ -41,8 +45,11 @@ def load(
     """
     # Imported here, in the thread that loads, so that the port answers before the runtime is there.
     from foveola.artifact import Bundle
+    from foveola.drift.watch import DriftWatch
     from foveola.guard.guards import Guards
-    from foveola.observe import Metrics, observed
+    from foveola.observe import Metrics, definitions, observed
+    from foveola.observe.accuracy import Accuracy
+    from foveola.serve.drift import watching
 
     options = options or ServeOptions()
     guards = Guards.open(guard or GuardOptions())  # first: a server that cannot guard must not load a model
@@ -54,10 +61,18 @@ def load(
     engine = _engine(bundle, options, engine_options)
     metrics = Metrics(model_hash=bundle.model_hash, region=region)
     metrics.watch_queue(lambda: engine.health().queued, lambda: engine.health().active)
+    accuracy = Accuracy()
+    metrics.watch_accuracy(accuracy)
+    watch = DriftWatch(drift, (_tell_drift,)) if drift is not None and drift.reference is not None else None
+    watches = [metrics, accuracy, *([watching(watch, metrics)] if watch is not None else [])]
+
+    def tell(verdict: Verdict) -> None:
+        metrics.count(definitions.VERDICTS, guard=verdict.guard, outcome=verdict.outcome)
+        _tell(verdict)
 
     def around(answer: Answer) -> Answer:
         """The one place where an answer is wrapped, whoever gives it and under whatever name it is asked for."""
-        return observed(guards.around(answer, _tell), metrics)
+        return observed(guards.around(answer, tell), *watches)
 
     served = Served(
         bundle.name,
@@ -65,11 +80,14 @@ def load(
         _created(bundle),
         around(engine),
         ailment=lambda: guards.ailment() or engine.health().ailment,
-        close=lambda: _close(engine),
+        close=lambda: _close(engine, watch),
         metrics=metrics.render,
         count=engine.count,
         gateways=guards.gateways,
         patching=engine if options.role == "all" else None,
+        selects=bundle.model.get("select") is not None,
+        accuracy=accuracy,
+        drift=watch,
     )
     return served if second is None or not second.wanted else with_second(served, engine, second, around)
 
@@ -125,5 +143,11 @@ def _tell(verdict: Verdict) -> None:
         log.event(logging.INFO, "verdict", id=verdict.id, route=verdict.route, **told)
 
 
-def _close(engine: Engine) -> None:
+def _tell_drift(found: Event) -> None:
+    log.event(logging.WARNING, "drift", id=found.request, **asdict(found.alarm))
+
+
+def _close(engine: Engine, watch: DriftWatch | None) -> None:
     engine.close(CLOSE_S)
+    if watch is not None:
+        watch.save()

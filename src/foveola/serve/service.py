@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from foveola.exchange import Answer, Busy, ImageUse, Piece, Refusal, Request, Unavailable
+from foveola.observe.accuracy import Accuracy
 from foveola.serve.log import event
 from foveola.serve.options import ServeOptions
 from foveola.serve.refusals import Loading, NoSuchModel
 
 if TYPE_CHECKING:
+    from foveola.drift.watch import DriftWatch
     from foveola.engine.seer import Seer
     from foveola.guard.live import Gateways
 
@@ -107,7 +109,7 @@ class Served:
     ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds. ``count`` tells what
     a request would cost, where the engine can; ``others`` are further names that may be asked for;
     ``gateways`` may register pictures; ``patching`` is the engine whose weights an admin may replace;
-    ``see`` sees pictures for another service.
+    ``see`` sees pictures for another service; ``selects``: fewer visual tokens will do; ``accuracy`` takes labels of answers; ``drift`` watches the pictures.
     """
 
     name: str
@@ -122,6 +124,9 @@ class Served:
     gateways: Gateways | None = None
     patching: Patching | None = None
     see: Seer | None = None
+    selects: bool = False
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    drift: DriftWatch | None = None
 
     @property
     def weights(self) -> str:
