@@ -22,12 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", help="what to ask about it")
     parser.add_argument("--bundle", metavar="DIR", type=Path, help="the bundle to ask (default: the embedded model)")
     parser.add_argument("--max-tokens", metavar="N", type=int, help="at most so many tokens of answer")
+    parser.add_argument("--visual-tokens", metavar="K", type=int, help="how many visual tokens the decoder reads")
     parser.add_argument("--json", action="store_true", help="print the whole reply, as the server would send it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer and return 0. Raises refusals: a picture that is none, a bundle that is damaged, a field out of range."""
-    prompt = {"text": arguments.question, "max_tokens": arguments.max_tokens}
+    prompt = {
+        "text": arguments.question,
+        "max_tokens": arguments.max_tokens,
+        "visual_tokens": arguments.visual_tokens,
+    }
     request = request_of(Question(prompt, _read(arguments.image)), uuid.uuid4().hex)
     bundle_path = arguments.bundle or embedded_bundle()
     _answer(request, bundle_path, as_json=arguments.json)
