@@ -117,7 +117,7 @@ def test_two_backends_as_two_services(lab: Lab) -> None:
     lab.until(lambda: lab.status("pair", "vlmservices").get("topology") == "split")
     assert lab.api.names("deployments") == ["pair-language", "pair-vision"]
     language = lab.api.find("deployments", "pair-language")["spec"]["template"]["spec"]["containers"][0]["env"]
-    assert {"name": "FOVEOLA_VISION_URL", "value": "http://pair-vision.plant.svc:8080"} in language
+    assert {"name": "FOVEOLA_SERVE_VISION_URL", "value": "http://pair-vision.plant.svc:8080"} in language
     assert lab.api.names("resourceclaimtemplates") == ["pair-vision"]
     routes = lab.api.find("configmaps", "pair-routes")["data"]["routes"]
     assert routes == "/ pair-language:8080\n/v1/features pair-vision:8080\n"

@@ -120,10 +120,15 @@ def _model_spec() -> Json:
 
 def _service_spec() -> Json:
     backend = _object(
-        {"model": {"type": "string", "minLength": 1, "maxLength": 200}, "image": {"type": "string", "minLength": 1,
-         "maxLength": 400}, "replicas": {"type": "integer", "minimum": 0, "maximum": 64, "default": 1}, "gpu": _gpu()},
+        {
+            "model": {"type": "string", "minLength": 1, "maxLength": 200},
+            "image": {"type": "string", "minLength": 1, "maxLength": 400},
+            "bundle": {"type": "string", "maxLength": 400},
+            "replicas": {"type": "integer", "minimum": 0, "maximum": 64, "default": 1},
+            "gpu": _gpu(),
+        },
         ["model", "image"],
-    )  # fmt: skip
+    )
     route = _object(
         {"prefix": {"type": "string", "pattern": "^/", "maxLength": 200}, "backend": {"type": "string",
          "enum": ["vision", "language"]}}, ["prefix", "backend"],

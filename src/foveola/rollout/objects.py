@@ -144,15 +144,12 @@ def service_objects(body: Json) -> list[Json]:
         part = f"{name}-{role}"
         labels = {"vlms.ai/service": name, "vlms.ai/role": role}
         env: Json = {"FOVEOLA_SERVE_HOST": "0.0.0.0", "FOVEOLA_SERVE_PORT": port}
-        if single:
-            env |= {
-                "FOVEOLA_VISION_MODEL": spec["vision"]["model"],
-                "FOVEOLA_LANGUAGE_MODEL": spec["language"]["model"],
-            }
-        else:
-            env[f"FOVEOLA_{role.upper()}_MODEL"] = backend["model"]
-            if role == "language":
-                env["FOVEOLA_VISION_URL"] = f"http://{name}-vision.{namespace}.svc:{port}"
+        if backend.get("bundle"):
+            env["FOVEOLA_SERVE_BUNDLE"] = backend["bundle"]
+        if not single:
+            env["FOVEOLA_SERVE_ROLE"] = role
+        if role == "language":
+            env["FOVEOLA_SERVE_VISION_URL"] = f"http://{name}-vision.{namespace}.svc:{port}"
         claim = None
         if gpu:
             claim = claim_of(Gpu(gpu["mode"], gpu["model"], gpu.get("fraction"), gpu.get("memoryMiB")), part, namespace)
