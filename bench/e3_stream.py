@@ -1,9 +1,9 @@
 """A stream with reuse against the same stream without: frames per second, answers that differ, features that differ.
 
 Static: pictures of parts, each in front of a still camera for some time, with the noise of a sensor, then the next one.
-The task loss is the difference in accuracy (the defects are drawn, so their names are known); how many answers differ
+The task loss is the difference in accuracy (the names of the defects are known); how many answers differ
 from those without reuse, and how many the noise alone changes, is told beside it. Turning: a simulated vehicle turns at
-up to 1.2 rad/s; errors are told per angular velocity, the worst one counts. Memory: 1 to 12 vehicles at once, parked and
+up to 1.2 rad/s; errors are told per angular velocity, the worst one counts. Memory: 1 to 12 vehicles, parked and
 in motion.
 """
 
@@ -21,7 +21,9 @@ from PIL import Image
 from foveola.artifact import Bundle
 from foveola.bench.evidence import Bar, Script, Tell
 from foveola.bench.model import describe_model
+from foveola.bench.work import steel_items
 from foveola.engine.options import EngineOptions
+from foveola.intake import decode
 from foveola.intake.image import Picture
 from foveola.serve.embedded import embedded_bundle
 from foveola.stream.bandwidth import measure, read_bandwidth
@@ -39,12 +41,16 @@ FASTER, LOSS = 4.0, 0.3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the embedded model")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the project's data; default: drawn parts")
     parser.add_argument("--parts", type=int, metavar="N", default=40, help="pictures in the static stream")
     parser.add_argument("--stay", type=int, metavar="N", default=15, help="frames that each is shown")
 
 
-def parts_of(count: int) -> tuple[list[Picture], list[str]]:
-    """Generated parts with one defect each, and its name."""
+def parts_of(count: int, data: Path | None) -> tuple[list[Picture], list[str]]:
+    """Real steel that was not trained on, or drawn parts with one defect each, and the defect's name."""
+    if data is not None:
+        items = steel_items(data)[:count]
+        return [decode(image) for image, _ in items], [name for _, name in items]
     pictures, truth = [], []
     for index in range(count):
         one = scenes.scene(np.random.default_rng([77, index]), 224, 224, counts=(0, 1, 0, 0, 0))
@@ -170,7 +176,7 @@ def memory(watcher: Watcher, scene: np.ndarray[Any, Any], camera: Camera, fleets
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
     parts, stay = (3, 4) if arguments.quick else (arguments.parts, arguments.stay)
     bundle = Bundle.open(arguments.bundle or embedded_bundle())
-    pictures, truth = parts_of(parts)
+    pictures, truth = parts_of(parts, arguments.data)
     watcher = Watcher(bundle, EngineOptions())
     try:
         tell(f"{len(pictures)} parts, {stay} frames each, without reuse and with")

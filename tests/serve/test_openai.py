@@ -354,3 +354,32 @@ async def test_a_deadline_of_the_clients_own() -> None:
     assert [response.status_code for response in bad] == [422] * 3
     assert bad[0].json()["error"]["param"] == "X-Timeout-S"
     assert isinstance(late, httpx.Response)
+
+
+@pytest.mark.parametrize(
+    ("details", "selects", "tokens"),
+    [
+        (("low", "low"), True, 64),
+        (("low", "auto"), True, None),
+        (("low", None), True, None),
+        ((), True, None),
+        (("low", "low"), False, None),
+    ],
+)
+async def test_low_detail_is_fewer_tokens_where_the_model_can(
+    details: tuple[str | None, ...], selects: bool, tokens: int | None
+) -> None:
+    answer = FakeAnswer()
+    content = [picture({"url": URLS[0], "detail": detail}) for detail in details] + [{"type": "text", "text": "?"}]
+    async with laid(answer, load=lambda: served(answer, selects=selects)) as table:
+        body = {"model": "fake", "messages": [{"role": "user", "content": content}]}
+        assert (await table.client.post(CHAT, json=body)).status_code == 200
+    assert answer.asked[0].visual_tokens == tokens
+
+
+async def test_a_template_takes_no_arguments_from_a_client() -> None:
+    async with laid() as table:
+        for name in ("chat_template", "chat_template_kwargs", "add_generation_prompt"):
+            response = await table.client.post(CHAT, json={**QUESTION, name: "{% for x in range(10**9) %}{% endfor %}"})
+            assert (response.status_code, response.json()["error"]["param"]) == (422, name)
+    assert table.answer.asked == []

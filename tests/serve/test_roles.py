@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from foveola.artifact import Bundle
 from foveola.engine.dual_confidence import Confidence
@@ -179,3 +181,17 @@ def test_roles_and_engines_that_do_not_fit_are_refused_at_start(tmp_path: Path) 
         )
         assert done.returncode == 2, done.stderr
         assert message in done.stderr
+
+
+def test_a_photo_of_twelve_megapixels_fits_and_the_reply_says_how(whole: httpx.Client) -> None:
+    file = io.BytesIO()
+    Image.linear_gradient("L").resize((4000, 3000)).convert("RGB").save(file, "JPEG", quality=80)
+    counted = whole.post("/v1/vlm/count", files={"image": ("a", file.getvalue()), "prompt": (None, PROMPT)}).json()
+    reply = ask(whole, file.getvalue()).json()
+    [image] = reply["usage"]["images"]
+    assert image["original"] == [4000, 3000]
+    assert image["used"][0] * image["used"][1] < 1_000_000
+    assert counted["images"] == reply["usage"]["images"]
+    assert counted["prompt_tokens"] == reply["usage"]["prompt_tokens"]
+    assert counted["budget_tokens"] <= 4096
+    assert reply["usage"]["stages"]["decode_image_s"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import random
 from pathlib import Path
@@ -14,7 +15,7 @@ from PIL import Image
 from foveola.bench.sample import Item
 from foveola.exchange import BadImage, Invalid, Refusal
 from foveola.intake import decode
-from foveola.tiny import scenes, words
+from foveola.tiny import real, scenes, words
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 SIZES = ((224, 224), (160, 160), (200, 280), (320, 240), (480, 640), (224, 224), (256, 256), (120, 360))
@@ -71,3 +72,18 @@ def _checked(path: Path) -> bytes:
     except Refusal as refusal:
         raise BadImage(f"{path.name}: {refusal.message}", field="pictures") from None
     return data
+
+
+def steel_items(data: Path) -> list[tuple[bytes, str]]:
+    """Pictures of steel that no model of ours was trained on, as files, each with the name of its defect.
+
+    ``data`` is the folder with ``defects`` in it (NEU-DET); order is that of a digest, so that the defects are mixed.
+    Raises ``Invalid`` where there is none.
+    """
+    manifest = data / "defects" / "manifest.csv"
+    if not manifest.is_file():
+        raise Invalid(f"{data.name} holds no defects with a manifest; name the project's data folder.", field="data")
+    with manifest.open(newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["set"] == "neu_det" and real.is_held_out(row)]
+    rows.sort(key=lambda row: row["sha256"])
+    return [((manifest.parent / row["path"]).read_bytes(), real.NEU[row["label"]]) for row in rows]

@@ -189,6 +189,7 @@ def chat_of_request(request: Request, model: str) -> dict[str, Any]:
         "top_k": sampling.top_k,
         "stop": list(sampling.stop) or None,
         "seed": sampling.seed,
+        "visual_tokens": request.visual_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
         "logprobs": True,

@@ -34,6 +34,7 @@ STREAM_HEADERS = [
 ]
 CLIENT_GONE = 499  # as nginx logs it; never sent, since nobody is there
 DEADLINE_HEADER = "x-timeout-s"
+LOW_DETAIL_TOKENS = 64  # of each picture, where all are asked for in low detail and the model can do with fewer
 LAST_EVENT_S = 1.0  # for the last words to a client that may have stopped reading
 
 
@@ -99,6 +100,8 @@ class Answering(Response):
             answer = served.answer_of(telling.model)
             timeout_s = deadline_of(http.headers, self.service.options)
             request = _in_name_of(key_of(scope), replace(telling.request, deadline_s=timeout_s))
+            if telling.low_detail and served.selects:
+                request = replace(request, visual_tokens=LOW_DETAIL_TOKENS)
             exchange = _Exchange(self.service, served, answer, telling, request, note, send)
             await self._answer(exchange, receive, timeout_s)
 

@@ -55,7 +55,7 @@ def _expected(name: str, **limits: Any) -> Any:
 
 
 class ImageUrl(_Strict):
-    """A picture in a message. ``low`` asks for fewer visual tokens; ``auto`` and ``high`` for what the model takes."""
+    """A picture in a message. Where all are ``low``, a model that can do with fewer visual tokens gets fewer."""
 
     url: str = _expected("url", min_length=1)
     detail: Annotated[Literal["auto", "low", "high"], _expected("detail")] | None = None

@@ -40,6 +40,10 @@ class Telling(Protocol):
     def stream(self) -> bool:
         """Whether the answer is told as it grows."""
 
+    @property
+    def low_detail(self) -> bool:
+        """Whether fewer visual tokens than usual are good enough."""
+
     def whole(self, told: Told) -> dict[str, Any]:
         """The answer as one JSON object."""
 

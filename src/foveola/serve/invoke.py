@@ -20,6 +20,7 @@ class InvokeAnswer:
     """Tells an answer as one object, or as ``delta`` events and a ``done`` event with that object."""
 
     model: str | None = None
+    low_detail = False
 
     def __init__(self, asked: Asked, *, stream: bool) -> None:
         self.request = asked.request

@@ -92,6 +92,13 @@ def _turn(message: Message, place: str, max_image_bytes: int) -> Turn:
     return Turn(role, text, tuple(images), tuple(part for part in parts if part != ""))
 
 
+def _all_low(chat: Chat) -> bool:
+    """Whether every picture is asked for in low detail."""
+    parts = [part for message in chat.messages if not isinstance(message.content, str) for part in message.content]
+    shown = [part.image_url for part in parts if part.image_url is not None]
+    return bool(shown) and all(not isinstance(one, str) and one.detail == "low" for one in shown)
+
+
 def _text(part: Part, place: str) -> str:
     if part.text is None or part.image_url is not None:
         raise Invalid(f"`{place}` is of type text; expected `text` in it, and nothing else.", field=place)
@@ -111,6 +118,7 @@ class ChatAnswer:
         self.request = request
         self.model = chat.model
         self.stream = bool(chat.stream)
+        self.low_detail = chat.visual_tokens is None and _all_low(chat)
         self._evidence = bool(chat.evidence)
         self._usage = bool(chat.stream_options and chat.stream_options.include_usage)
         self._logprobs = bool(chat.logprobs)

@@ -109,7 +109,8 @@ class Served:
     ``metrics`` is the text for ``/metrics`` in Prometheus' format; ``created`` is in Unix seconds. ``count`` tells what
     a request would cost, where the engine can; ``others`` are further names that may be asked for;
     ``gateways`` may register pictures; ``patching`` is the engine whose weights an admin may replace;
-    ``see`` sees pictures for another service; ``selects``: fewer visual tokens will do; ``accuracy`` takes labels of answers; ``drift`` watches the pictures.
+    ``see`` sees pictures for another service; ``selects``: fewer visual tokens of a picture will do; ``accuracy``
+    takes labels of answers; ``drift`` watches the pictures.
     """
 
     name: str
