@@ -23,7 +23,7 @@ from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions
 from foveola.exchange import Refusal, Request, Sampling, Turn
 
-KINDS = ("steel: defect", "magnetic: defect", "generated: name", "generated: cell")
+KINDS = ("steel: defect", "magnetic: defect", "generated: name")
 OUT = Path(__file__).parent.parent / "docs" / "images"
 
 

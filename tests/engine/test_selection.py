@@ -13,7 +13,7 @@ from foveola.artifact import Bundle, write_bundle
 from foveola.engine.engine import Engine
 from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions
-from foveola.exchange import Invalid, OverBudget, Request
+from foveola.exchange import Invalid, Request
 from tests.engine.test_model import asked, picture
 
 pytestmark = pytest.mark.torch
@@ -67,7 +67,8 @@ def test_what_was_computed_for_one_number_is_not_taken_for_another(engine: Engin
     wanted = [answer_once(fresh, few(keep))[0] for keep in asked_for]
     fresh.close(5)
     assert [answer_once(engine, few(keep))[0] for keep in asked_for] == wanted
-    again = few(5, text="Where is it?")
+    answer_once(engine, few(15))
+    again = few(15, text="Where is it?")
     assert answer_once(engine, again)[1].cached_tokens > 0  # the same picture with as many tokens is known
 
 
@@ -93,17 +94,15 @@ def test_two_pictures_keep_as_many_each(engine: Engine) -> None:
     assert [w > 0 for w in usage.evidence[0].weights] == [w > 0 for w in alone.weights]
 
 
-def test_what_is_kept_fits_where_all_would_not(engine: Engine) -> None:
-    long = "word " * 480
-    many = tuple(picture(112, 112, seed) for seed in range(8))
-    request = asked(long, images=many, max_tokens=8)
-    try:
-        shrunk = answer_once(engine, request)[1].images
-    except OverBudget:
-        shrunk = ()
-    used = answer_once(engine, replace(request, visual_tokens=1))[1].images
-    assert [image.used for image in used] == [(112, 112)] * 8
-    assert [image.used for image in shrunk] != [(112, 112)] * 8
+async def test_what_is_kept_fits_where_all_would_not(engine: Engine) -> None:
+    one, many = [(await engine.count(asked("word " * words))).prompt_tokens for words in (1, 101)]
+    words = (1024 - 8 - 70 - one) * 100 // (many - one)  # of the context, 70 tokens are left for eight pictures
+    pictures = tuple(picture(112, 112, seed) for seed in range(8))
+    request = asked("word " * words, images=pictures, max_tokens=8)
+    shrunk = (await engine.count(request)).images
+    assert all(image.used != (112, 112) for image in shrunk)
+    _, usage = answer_once(engine, replace(request, visual_tokens=2))
+    assert [(image.used, image.kept) for image in usage.images] == [((112, 112), 2)] * 8
 
 
 def test_the_bundles_own_number_counts_where_a_request_has_none(selecting_bundle: Path, tmp_path: Path) -> None:
