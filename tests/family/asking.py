@@ -20,16 +20,27 @@ def picture(width: int, height: int, seed: int = 0) -> Image.Image:
 def answered(folder: Path, model: Any, pictures: list[Image.Image], question: str, tokens: int) -> tuple[str, int]:
     """Text of ``tokens`` greedy tokens and the length of the prompt, for the checkpoint in ``folder``."""
     import torch
-    from transformers import PreTrainedTokenizerFast
 
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    ask = _WAYS.get(model.config.model_type, _with_processor)
-    inputs = ask(folder, model, tokenizer, pictures, question)
+    tokenizer, inputs = tokenizer_of(folder), asked(folder, model, pictures, question)
     length = inputs["attention_mask"].shape[1]
     with torch.no_grad():
         out = model.generate(**inputs, max_new_tokens=tokens, do_sample=False, use_cache=True)
     new = out[0] if "inputs_embeds" in inputs else out[0, length:]
     return tokenizer.decode(new, skip_special_tokens=True, clean_up_tokenization_spaces=False), length
+
+
+def tokenizer_of(folder: Path) -> Any:
+    """transformers' tokenizer of the checkpoint in ``folder``."""
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def asked(folder: Path, model: Any, pictures: list[Image.Image], question: str) -> dict[str, Any]:
+    """What the family's own processor makes of pictures and a question: the inputs of ``generate``."""
+    ask = _WAYS.get(model.config.model_type, _with_processor)
+    inputs: dict[str, Any] = ask(folder, model, tokenizer_of(folder), pictures, question)
+    return inputs
 
 
 def processor_of(folder: Path, tokenizer: Any) -> Any:
