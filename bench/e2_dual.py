@@ -1,9 +1,10 @@
 """Two engines against one: a small model answers first, a large one where the small is unsure.
 
 Both are the embedded model; the small one looks at fewer pixels (112 x 112 at most): quicker and less accurate.
-Confidence is learnt on one half of the pictures and judged on the other: does the risk stay below its bound, how does
-the selective-risk curve compare with a random choice, what do accuracy and time come to. Then both serve as one, and
-the answers, the routes and the times are those of real requests; at last the large one is dead, and then the small one.
+Confidence is learnt on two thirds of the pictures and judged on the rest: does the risk stay below its bound, how does
+the selective-risk curve compare with a random choice, what do accuracy and time come to. CPU time is told too, since
+others on the machine change it less. Then both serve as one, and the answers, routes and times are those of real
+requests; at last the large one is dead, and then the small one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from foveola.serve.embedded import embedded_bundle
 from foveola.tiny import scenes
 
 QUESTION = "What defect is on this surface?"
-TARGET, DELTA = 0.05, 0.1
+TARGET, DELTA = 0.08, 0.1
+LEARN = 2 / 3  # of the pictures; the rest judges
 END_TO_END_MS = 800.0
 PLAIN = EngineOptions(feature_cache_mib=0, prefix_cache_mib=0)  # the same pictures come several times
 
@@ -77,28 +79,30 @@ def request_of(image: bytes, number: int) -> Request:
 
 def judged(engine: Engine, items: Sequence[tuple[bytes, str]]) -> dict[str, Any]:
     """Score, verdict and seconds of every answer of one engine."""
-    scores, right, seconds = [], [], []
+    scores, right, seconds, cpu = [], [], [], []
     for number, (image, truth) in enumerate(items):
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         pieces = list(engine.pieces(request_of(image, number)))
         seconds.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - worked)
         scores.append(sum(piece.logprob for piece in pieces))
         right.append(truth.lower() in "".join(piece.text for piece in pieces).lower())
-    return {"scores": scores, "right": right, "seconds": seconds}
+    return {"scores": scores, "right": right, "seconds": seconds, "cpu": cpu}
 
 
 async def together(dual: Dual, items: Sequence[tuple[bytes, str]]) -> dict[str, Any]:
     """Both as one, request after request."""
-    right, seconds, routes = [], [], Counter[str]()
+    right, seconds, cpu, routes = [], [], [], Counter[str]()
     for number, (image, truth) in enumerate(items):
-        began = time.perf_counter()
+        began, worked = time.perf_counter(), time.process_time()
         pieces = [piece async for piece in dual(request_of(image, number))]
         seconds.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - worked)
         right.append(truth.lower() in "".join(piece.text for piece in pieces).lower())
         usage = pieces[-1].usage
         assert usage is not None and usage.route is not None
         routes[usage.route.reason] += 1
-    return {"right": right, "seconds": seconds, "routes": dict(routes)}
+    return {"right": right, "seconds": seconds, "cpu": cpu, "routes": dict(routes)}
 
 
 async def dead(request: Request) -> AsyncIterator[Piece]:
@@ -134,7 +138,7 @@ def judge(
     bundle: Bundle,
     tell: Tell,
 ) -> tuple[dict[str, Any], list[Bar]]:
-    half = len(items) // 2
+    half = int(len(items) * LEARN)
     scores, right = alone["small"]["scores"], alone["small"]["right"]
     confidence = fit(scores[:half], right[:half], model_hash=small_bundle.model_hash, target_risk=TARGET, delta=DELTA)
     told = [confidence(score) for score in scores[half:]]
@@ -177,7 +181,12 @@ def judge(
             "large": round(1000 * median(large_s), 2),
             "both": round(1000 * median(both["seconds"]), 2),
         },
-        "mean_seconds_ratio": round(sum(both["seconds"]) / sum(large_s), 3),
+        "cpu_ms_mean": {
+            "small": round(1000 * float(np.mean(alone["small"]["cpu"][half:])), 2),
+            "large": round(1000 * float(np.mean(alone["large"]["cpu"][half:])), 2),
+            "both": round(1000 * float(np.mean(both["cpu"])), 2),
+        },
+        "cpu_share": round(float(np.sum(both["cpu"]) / np.sum(alone["large"]["cpu"][half:])), 3),
         "both_p95_ms": round(1000 * percentile(both["seconds"], 95), 2),
         "routes": {
             "both": both["routes"],
@@ -196,6 +205,7 @@ def judge(
             at_most=True,
         ),
         Bar("accuracy lost against the large engine alone, points", round(lost, 2), 1.0, at_most=True),
+        Bar("CPU time of both against the large engine alone", figures["cpu_share"], 1.0, at_most=True),
         Bar("both end to end, ms at p95", 1000 * percentile(both["seconds"], 95), END_TO_END_MS, at_most=True),
         Bar("answers with one engine dead, of 40", answered, min(40, 2 * min(20, len(items) - half))),
     ]

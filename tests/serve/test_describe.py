@@ -55,7 +55,7 @@ async def test_both_forms_and_every_failure_are_documented() -> None:
         document = await document_of(table)
     operation = document["paths"][INVOKE]["post"]
     assert set(operation["requestBody"]["content"]) == {"multipart/form-data", "application/json"}
-    statuses = {"200", "400", "401", "403", "404", "408", "413", "415", "422", "429", "500", "503"}
+    statuses = {"200", "400", "401", "403", "404", "408", "413", "415", "422", "429", "500", "503", "504"}
     assert set(operation["responses"]) == statuses
     assert set(operation["responses"]["200"]["content"]) == {"application/json", "text/event-stream"}
     for status, response in operation["responses"].items():

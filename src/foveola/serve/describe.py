@@ -23,6 +23,7 @@ REASONS = {
     429: "Too many requests at once; `Retry-After` says when to come back",
     500: "The server failed; its log tells more under the reply's `X-Request-Id`",
     503: "No answer now: loading, stopping, dead, or it took too long",
+    504: "The deadline of the request passed before its answer was complete",
 }
 
 _REF = "#/components/schemas/"
