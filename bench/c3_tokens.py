@@ -31,7 +31,7 @@ from foveola.bench.stats import paired_ratio
 from foveola.engine.engine import Engine
 from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions, usable_cores
-from foveola.exchange import Request, Sampling, Turn
+from foveola.exchange import Invalid, Request, Sampling, Turn
 from foveola.tiny import scenes
 from foveola.tiny.exam import Question, is_right
 
@@ -39,6 +39,7 @@ AFTER = 2
 NAMES = ("steel: defect", "magnetic: defect", "board: defect", "ball screw: defect", "generated: name")
 PLACES = ("generated: cell", "generated: box", "real: where")
 SHARES = (0.75, 0.5, 0.25, 0.125)
+PARTS = ("fidelity", "accuracy", "latency")
 DROP_POINTS, TIMES_FASTER = 0.3, 1.5
 PIXELS = 448
 ASKED = "Which defect is on this part?"
@@ -47,7 +48,9 @@ ASKED = "Which defect is on this part?"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", required=True)
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="compiled from it with --select-after and 448 px")
-    parser.add_argument("--data", type=Path, metavar="DIR", required=True, help="the project's data folder")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the project's data folder; the latency needs none")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure (default: all)")
+    parser.add_argument("--generated", type=int, metavar="N", default=200, help="generated scenes, and as many labels")
     parser.add_argument("--examples", type=int, metavar="N", default=48, help="questions for the fidelity")
     parser.add_argument(
         "--questions", type=int, metavar="N", default=600, help="for the accuracy, names and places each"
@@ -60,38 +63,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
-    quick = bool(arguments.quick)
-    tell("reading the questions")
-    paper = [
-        one
-        for one in read_paper(arguments.data, generated=8 if quick else 200)
-        if one.lang == "en" and one.wording == "train" and one.kind in (*NAMES, *PLACES)
-    ]
-    tell("fidelity, with the checkpoint")
-    examples = draw(paper, 4 if quick else arguments.examples)
-    moved = fidelity(arguments.checkpoint, examples, SHARES[1:3] if quick else arguments.shares, 1 if quick else 3)
+    quick, parts = bool(arguments.quick), arguments.parts
+    if arguments.data is None and parts != ["latency"]:
+        raise Invalid("fidelity and accuracy ask questions of the examination; name the data with --data DIR.")
     cores = min(arguments.cores, usable_cores())
+    figures: dict[str, Any] = {"after": AFTER, "cores": cores, "parts": parts}
+    bars: list[Bar] = []
+    paper: list[Question] = []
+    if parts != ["latency"]:
+        tell("reading the questions")
+        paper = [
+            one
+            for one in read_paper(arguments.data, generated=8 if quick else arguments.generated)
+            if one.lang == "en" and one.wording == "train" and one.kind in (*NAMES, *PLACES)
+        ]
+    if "fidelity" in parts:
+        tell("fidelity, with the checkpoint")
+        examples = draw(paper, 4 if quick else arguments.examples)
+        shares = SHARES[1:3] if quick else arguments.shares
+        moved = figures["fidelity"] = fidelity(arguments.checkpoint, examples, shares, 1 if quick else 3)
+        bars.append(
+            Bar("divergence of the best of chance, grid and pool over ours, least of all K", advantage(moved), 1)
+        )
+    if parts == ["fidelity"]:
+        return figures, bars
     with bundle_of(arguments, tell) as path, pinned(cores):
         engine = Engine.open(Bundle.open(path), EngineOptions(threads=cores, feature_cache_mib=0, prefix_cache_mib=0))
-        tell("accuracy, with the engine")
-        count = 6 if quick else arguments.questions
-        lost = {
-            what: accuracy(engine, draw([one for one in paper if one.kind in kinds], count))
-            for what, kinds in (("name", NAMES), ("place", PLACES))
-        }
-        tell("latency, with the engine")
-        gained = latency(engine, 2 if quick else arguments.rounds)
+        figures["model"] = describe_model(Bundle.open(path))
+        if "accuracy" in parts:
+            tell("accuracy, with the engine")
+            count = 6 if quick else arguments.questions
+            for what, kinds in (("name", NAMES), ("place", PLACES)):
+                lost = accuracy(engine, draw([one for one in paper if one.kind in kinds], count))
+                figures.setdefault("accuracy", {})[what] = lost
+                name = f"points lost on the defect's {what} with half of the tokens"
+                bars.append(Bar(name, lost["lost_points"], DROP_POINTS, at_most=True))
+        if "latency" in parts:
+            tell("latency, with the engine")
+            gained = figures["latency"] = latency(engine, 2 if quick else arguments.rounds)
+            name = f"times as fast at {PIXELS} px with half of the tokens"
+            bars.append(Bar(name, gained["half"]["ratio"]["value"], TIMES_FASTER))
         engine.close(1)
-        model = describe_model(Bundle.open(path))
-    figures = {"model": model, "after": AFTER, "cores": cores, "fidelity": moved, "accuracy": lost, "latency": gained}
-    bars = [
-        Bar(f"points lost on the defect's {what} with half of the tokens", lost[what]["lost_points"], DROP_POINTS, True)
-        for what in lost
-    ]
-    bars.append(
-        Bar(f"times as fast at {PIXELS} px with half of the tokens", gained["half"]["ratio"]["value"], TIMES_FASTER)
-    )
-    bars.append(Bar("divergence of the best of chance, grid and pool over ours, least of all K", advantage(moved), 1.0))
     return figures, bars
 
 
