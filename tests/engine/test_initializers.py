@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foveola.engine.initializers import Initializer, read_initializers
+from foveola.engine.initializers import Initializer, overwritten, read_initializers
 from foveola.exchange import Damaged
 from foveola.serve.embedded import embedded_bundle
 
@@ -21,6 +21,22 @@ def test_the_list_is_that_of_the_onnx_package() -> None:
             for one in onnx.load_from_string(data).graph.initializer
         }
         assert read_initializers(data, file) == wanted
+
+
+def test_a_constant_is_overwritten_in_place_and_nothing_else_changes() -> None:
+    onnx = pytest.importorskip("onnx", reason="the workshop is not installed")
+    data = (embedded_bundle() / "embed.onnx").read_bytes()
+    name, there = next(iter(read_initializers(data, "embed.onnx").items()))
+    content = np.random.default_rng(0).integers(0, 99, there.shape).astype(there.dtype)
+    changed = onnx.load_from_string(overwritten(data, "embed.onnx", {name: content}))
+    before = onnx.load_from_string(data)
+    for one, other in zip(changed.graph.initializer, before.graph.initializer, strict=True):
+        wanted = content if one.name == name else onnx.numpy_helper.to_array(other)
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(one), wanted)
+    assert changed.graph.node == before.graph.node
+    for wrong in (content[:-1], content.astype(np.float64)):
+        with pytest.raises(Damaged, match=f"the constant {name} cannot be overwritten"):
+            overwritten(data, "embed.onnx", {name: wrong})
 
 
 def test_unpacked_dimensions_unknown_types_and_other_fields() -> None:

@@ -194,6 +194,29 @@ def test_after_a_switch_newcomers_get_the_new_weights_and_the_others_keep_theirs
     assert len(engine._scheduler._lanes) == 1
 
 
+def test_back_on_weights_that_still_run_newcomers_join_their_lane() -> None:
+    """Two lanes over one runner would both write its first KV row."""
+    old, new = FakeRunner(slots=2, gated=True), FakeRunner(slots=2, version=Version("new", "v", "l"))
+    engine = fake_engine(old)
+    assert old.gate is not None
+    first, said = in_thread(engine, request("abcdef"))
+    until(lambda: old.entered == ["prefill"])
+    there = threading.Thread(target=engine.switch, args=(new,))
+    there.start()
+    old.gate.release(2)
+    there.join()
+    back = threading.Thread(target=engine.switch, args=(old,))
+    back.start()
+    old.gate.release(2)
+    back.join()
+    assert [lane.runner for lane in engine._scheduler._lanes] == [old]
+    second, heard = in_thread(engine, request("uvwxyz"))
+    old.gate.release(100)
+    first.join()
+    second.join()
+    assert (text(said), text(heard)) == ("abcdef", "uvwxyz")
+
+
 def test_new_weights_that_fail_at_once_are_given_up() -> None:
     old, new = FakeRunner(), FakeRunner(version=Version("new", "v", "l"))
     new.fail = lambda call: RuntimeError("the new weights are broken")

@@ -125,7 +125,7 @@ class Scheduler:
         if waiting is not None:
             runner, done = waiting
             self._before = self._lanes[-1].runner
-            self._lanes.append(self._lane(runner))
+            self._open_lane(runner)
             done.set_result(None)
         self._lanes = [lane for lane in self._lanes[:-1] if lane.sequences] + self._lanes[-1:]
 
@@ -191,7 +191,7 @@ class Scheduler:
         if lane.proven or self._before is None or lane is not self._lanes[-1]:
             return
         log.error("the patched weights fail; newcomers get those before again")
-        self._lanes.append(self._lane(self._before))
+        self._open_lane(self._before)
         self._before = None
         self._failures_left = self._options.failures_until_dead
         self.on_return(lane.runner)
@@ -200,6 +200,13 @@ class Scheduler:
         with self._switching:
             if self._next_runner is not None:
                 self._next_runner[1].set_exception(refusal)
+
+    def _open_lane(self, runner: Runner) -> None:
+        """Newcomers go to ``runner``. Where it still ends what it began before, they join: its KV rows are one lane's."""
+        lane = next((lane for lane in self._lanes if lane.runner is runner), None)
+        if lane is not None:
+            self._lanes.remove(lane)
+        self._lanes.append(lane or self._lane(runner))
 
     def _lane(self, runner: Runner) -> Lane:
         return Lane(runner, self.caches, self._options, select=self._select, clock=self._clock)

@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime as ort
 
 from foveola.artifact import Bundle
+from foveola.engine.initializers import overwritten
 from foveola.engine.options import EngineOptions
 from foveola.engine.providers import check_fall_back, providers
 from foveola.exchange import Damaged
@@ -62,10 +63,7 @@ def version_of(bundle: Bundle, patches: Mapping[str, str]) -> Version:
 def open_session(
     bundle: Bundle, file: str, options: EngineOptions, weights: Mapping[str, np.ndarray[Any, Any]] | None = None
 ) -> Any:
-    """Open one graph, with ``weights`` instead of the initializers of their names. Raises ``Damaged``.
-
-    The arrays are copied into the session where it prepacks them, and held by it where not.
-    """
+    """Open one graph, with ``weights`` instead of the constants of their names. Raises ``Damaged``."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
     settings.inter_op_num_threads = 1
@@ -75,12 +73,13 @@ def open_session(
         settings.add_session_config_entry("session.force_spinning_stop", "1")  # no waiting after the last operator
     # A memory pattern is kept for every new combination of input shapes: over thousands of pictures, a leak.
     settings.enable_mem_pattern = False
-    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in (weights or {}).items()}
-    for name, value in values.items():
-        settings.add_initializer(name, value)
     # A sealed bundle is decrypted into memory and never onto the disk.
     sealed = bundle.vault is not None
-    source = bundle.read(file) if sealed else str(bundle.file(file))
+    source: bytes | str = bundle.read(file) if sealed or weights else str(bundle.file(file))
+    if weights and isinstance(source, bytes):
+        source = overwritten(source, file, weights)
+        folder = str(bundle.file(file).parent)  # for what lies beside the graph
+        settings.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     if sealed and (beside := f"{file}.data") in bundle.files:
         data = bundle.read(beside)
         settings.add_external_initializers_from_files_in_memory([beside], [data], [len(data)])
@@ -93,5 +92,4 @@ def open_session(
             f"{file} cannot be loaded by ONNX Runtime {ort.__version__}; compile the bundle anew for this version."
         ) from error
     check_fall_back(asked, session.get_providers(), bundle.model.get("profile", "ort"), file)
-    session.foveola_weights = values  # the session reads them and does not own them
     return session
