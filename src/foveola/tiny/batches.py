@@ -17,7 +17,7 @@ from foveola.tiny.model import PATCH, merge_order, to_patches
 from foveola.tiny.real import Record
 from foveola.tiny.scenes import Grey, Scene
 from foveola.tiny.teacher import Teacher
-from foveola.tiny.turns import Packer, Row, turns_for
+from foveola.tiny.turns import Packer, Row, placing_turns, turns_for
 
 Grid = tuple[int, int]
 CLASSES = [n for n in words.DEFECTS_ZH if n != words.CLEAN]
@@ -26,6 +26,8 @@ UNDER = 1 + len(CLASSES) + len(CHARACTERS)
 PLACES = 9
 VIEWS = 10
 IGNORE = -100
+# How many defects a scene has, as shares from none upwards; and where places are what is taught.
+COUNTS, PLACING = (0.22, 0.5, 0.14, 0.09, 0.05), (0.12, 0.8, 0.08)
 
 CELL_GRIDS: tuple[Grid, ...] = ((2, 6), (2, 8), (2, 10), (4, 8))
 EASY_GRIDS: tuple[Grid, ...] = ((2, 4), (2, 6), (2, 8))
@@ -185,7 +187,7 @@ class Source:
         pixels = _jitter(rng, crop, (grid[0] * PATCH, grid[1] * PATCH))
         return replace(scene, pixels=pixels), (record.path, number, int(aspect * 100)), crop
 
-    def _scene(self, rng: np.random.Generator, grid: Grid) -> Scene:
+    def _scene(self, rng: np.random.Generator, grid: Grid, counts: Sequence[float]) -> Scene:
         height, width = grid[0] * PATCH, grid[1] * PATCH
         background = None
         if rng.random() < 0.22:
@@ -196,12 +198,21 @@ class Source:
                 np.float32,
             )
             background = (grey, record.material)
-        return scenes.scene(rng, height, width, background=background, cutouts=self._cutouts)
+        return scenes.scene(rng, height, width, background=background, cutouts=self._cutouts, counts=counts)
 
     def group(
-        self, kind: str, grid: Grid, count: int, seed: Sequence[int], *, turns: int = 4, ease: Ease | None = None
+        self,
+        kind: str,
+        grid: Grid,
+        count: int,
+        seed: Sequence[int],
+        *,
+        turns: int = 4,
+        ease: Ease | None = None,
+        placing: bool = False,
     ) -> Group:
-        """``count`` pictures of ``kind`` (real, scene, label, cells) and ``grid``; ``ease`` makes labels easier."""
+        """``count`` pictures of ``kind`` (real, scene, label, cells) and ``grid``; ``ease`` makes labels easier,
+        ``placing`` has scenes of one defect, mostly, and questions about its place."""
         rng = np.random.default_rng(list(seed))
         talk = random.Random(int(rng.integers(2**62)))
         ease = ease or Ease()
@@ -213,14 +224,15 @@ class Source:
             if self._teacher is not None:
                 features = self._teacher.features([d[1] for d in drawn], [np.ascontiguousarray(d[2]) for d in drawn])
         elif kind == "scene":
-            pictures = [self._scene(rng, grid) for _ in range(count)]
+            pictures = [self._scene(rng, grid, PLACING if placing else COUNTS) for _ in range(count)]
         elif kind == "cells":
             shape = (grid[0] // 2, grid[1] // 2)
             pictures = [labels.cells(rng, *shape, jitter_px=ease.jitter_px, plain=ease.plain) for _ in range(count)]
         else:
             how = {"tight": ease.tight, "plain": ease.plain, "length": ease.length}
             pictures = [labels.label(rng, height, width, **how) for _ in range(count)]  # type: ignore[arg-type]
-        rows = [self._packer.pack(grid, turns_for(p, talk, turns)) for p in pictures]
+        ask = placing_turns if placing and kind == "scene" else turns_for
+        rows = [self._packer.pack(grid, ask(p, talk, turns)) for p in pictures]
         return collate(grid, pictures, rows, self._packer.pad, features)
 
 

@@ -25,8 +25,9 @@ PATCHES = 110
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how to train. Steps count optimiser steps; ``looking`` of them are vision only. Pictures grow over
-    the first ``growing`` steps, reading lessons widen over the first ``reading``.
+    """How long and how to train. Steps count optimiser steps; the first ``looking`` of them are vision only, the last
+    ``talking`` the decoder only. Pictures grow over the first ``growing`` steps, reading lessons widen over the first
+    ``reading``.
 
     ``real``, ``scene`` and ``label`` are how many pictures of ``PATCHES`` patches a step has of each kind (of smaller
     pictures it has more). Every thread computes its own share of a step.
@@ -34,6 +35,7 @@ class Plan:
 
     steps: int = 9000
     looking: int = 900
+    talking: int = 0
     decay: int = 2500
     growing: int = 3500
     reading: int = 6500
@@ -64,7 +66,8 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
     All parts of a step have groups of the same sizes, so that threads that share a step end together.
     """
     rng = np.random.default_rng([plan.seed, step])
-    grown = min(1.0, step / plan.growing)
+    talking = step >= plan.steps - plan.talking
+    grown = 0.2 if talking else min(1.0, step / plan.growing)
     looking = step < plan.looking
 
     def pick(grids: tuple[Grid, ...]) -> Grid:
@@ -87,7 +90,8 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
         # about the same number of patches in every group
         count = min(24, max(2, round(base * PATCHES / plan.threads / (grid[0] * grid[1]))))
         seed = [plan.seed, step, part, i]
-        groups.append(source.group(kind, grid, count, seed, turns=1 if looking else turns, ease=ease))
+        count = 36 if talking and kind == "scene" else count
+        groups.append(source.group(kind, grid, count, seed, turns=1 if looking else turns, ease=ease, placing=talking))
     return groups
 
 

@@ -147,9 +147,7 @@ def see(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Ten
     return states, tower.merger.mlp(states.view(states.shape[0], states.shape[1] // 4, -1))
 
 
-def read_layers(
-    model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor
-) -> Iterator[Tensor]:
+def read_layers(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor) -> Iterator[Tensor]:
     """The decoder: embeddings [B, L, H], M-RoPE positions [3, B, L], boolean mask [B, 1, L, L] → the residual stream
     [B, L, H] after every layer."""
     decoder = model.model.language_model

@@ -105,15 +105,17 @@ class Trainee(nn.Module):
         told = self.heads.spot(states).view(states.shape[0], -1, 2, SPOTS)
         return F.cross_entropy(told.flatten(0, 2), spots.expand(states.shape[0], -1, -1).flatten())
 
-    def forward(self, group: Group, *, looking: bool) -> tuple[Tensor, Tensor]:
-        """(language loss, auxiliary loss) of one group; the first is 0 while only looking."""
-        states, features = see(self.model, group.patches, self.rope(group.grid))
-        auxiliary = self.auxiliary_loss(group, states, features)
+    def forward(self, group: Group, *, looking: bool, talking: bool = False) -> tuple[Tensor, Tensor]:
+        """(language loss, auxiliary loss) of one group; the first is 0 while only ``looking``. While only ``talking``
+        the vision tower learns nothing, and all pictures are talked about."""
+        with torch.set_grad_enabled(not talking):
+            states, features = see(self.model, group.patches, self.rope(group.grid))
+        auxiliary = torch.zeros(()) if talking else self.auxiliary_loss(group, states, features)
         if looking:
             return torch.zeros(()), auxiliary
         table = self.model.model.language_model.embed_tokens
         # Small pictures are many, and the decoder costs more than the vision tower: it talks about some of them.
-        some = slice(0, max(2, TALK_TOKENS // group.ids.shape[1]))
+        some = slice(0, None if talking else max(2, TALK_TOKENS // group.ids.shape[1]))
         x = table(group.ids[some])
         start, end = self._picture_at, self._picture_at + features.shape[1]
         told = INTO_VISION * features[some] + (1 - INTO_VISION) * features[some].detach()
@@ -219,12 +221,12 @@ def _part(
     times those of a label, whose lesson would drown in their noise. The decoder's share is clipped apart from the
     rest for the same reason: it would leave little of what the auxiliary heads teach.
     """
-    looking = step < plan.looking
+    looking, talking = step < plan.looking, step >= plan.steps - plan.talking
     parameters = list(trainee.parameters())
     reads = trainee.of_decoder()
     gradients, losses = [torch.zeros_like(p) for p in parameters], []
     for group in draw_groups(source, plan, step, part):
-        language, auxiliary = trainee(group, looking=looking)
+        language, auxiliary = trainee(group, looking=looking, talking=talking)
         found = torch.autograd.grad(language + plan.auxiliary * auxiliary, parameters, allow_unused=True)
         for half in (True, False):
             known = [
@@ -248,9 +250,11 @@ def _add_clipped(pairs: list[tuple[Tensor, Tensor]]) -> None:
 
 
 def _add(trainee: Trainee, parts: list[list[Tensor]]) -> None:
-    """Puts the mean of the parts' gradients into the parameters."""
+    """Puts the mean of the parts' gradients into the parameters. What no loss reached stays as it is: with a gradient
+    of zero the optimiser would still move it by its momentum."""
     for parameter, gradients in zip(trainee.parameters(), zip(*parts, strict=True), strict=True):
-        parameter.grad = torch.stack(gradients).mean(0)
+        mean = torch.stack(gradients).mean(0)
+        parameter.grad = mean if bool(mean.any()) else None
 
 
 def train(
