@@ -202,7 +202,7 @@ class Scheduler:
                 self._next_runner[1].set_exception(refusal)
 
     def _open_lane(self, runner: Runner) -> None:
-        """Newcomers go to ``runner``. Where it still ends what it began before, they join: its KV rows are one lane's."""
+        """Newcomers go to ``runner``. Where it still ends what it began, they join: its KV rows are one lane's."""
         lane = next((lane for lane in self._lanes if lane.runner is runner), None)
         if lane is not None:
             self._lanes.remove(lane)
