@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -22,37 +21,37 @@ def schema(client: httpx.Client) -> Any:
     return schemathesis.openapi.from_dict(client.get("/openapi.json").json())
 
 
-def operations(schema: Any) -> Iterator[tuple[str, Any]]:
-    for result in schema.get_all_operations():
-        operation = result.ok()
-        yield f"{operation.method.upper()} {operation.path}", operation
+def sent(label: str, cases: Any, address: str) -> int:
+    """Send some requests that ``cases`` makes; none breaks the server, and no refusal gives anything away."""
+    statuses: list[int] = []
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases)
+    def fuzz(case: Any) -> None:
+        response = case.call(base_url=address, timeout=120)
+        statuses.append(response.status_code)
+        assert response.status_code < 500, (label, response.status_code, response.text[:200])
+        if response.status_code >= 400:
+            assert not UNSAFE.search(response.text), (label, response.text[:200])
+
+    fuzz()
+    return len(statuses)
 
 
 def test_no_request_that_the_document_suggests_breaks_the_server(schema: Any, client: httpx.Client) -> None:
     from schemathesis import GenerationMode
 
+    modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     tried = 0
-    for label, operation in operations(schema):
-        cases = st.one_of(
-            operation.as_strategy(generation_mode=mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
-        )
-
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(cases)
-        def fuzz(case: Any, label: str = label) -> None:
-            nonlocal tried
-            tried += 1
-            response = case.call(base_url=str(client.base_url), timeout=120)
-            assert response.status_code < 500, (label, response.status_code, response.text[:200])
-            if response.status_code >= 400:
-                assert not UNSAFE.search(response.text), (label, response.text[:200])
-
-        fuzz()
-    assert tried > EXAMPLES
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        cases = st.one_of([operation.as_strategy(generation_mode=mode) for mode in modes])
+        tried += sent(f"{operation.method.upper()} {operation.path}", cases, str(client.base_url))
+    assert tried > 5 * EXAMPLES

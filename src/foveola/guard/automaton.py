@@ -150,6 +150,7 @@ class Walker:
         self.first, self.label, self.fail = plain(tables.first), plain(tables.label), plain(tables.fail)
         self.depth, self.hold = plain(tables.depth), plain(tables.hold)
         self.cover, self.whole = plain(tables.cover), plain(tables.whole)
+        self.event = ((tables.cover > 0) | (tables.whole > 0)).tobytes()  # whether any word ends at a node
         # Most characters begin no word or one of thousands: a dictionary spares the root's long search.
         self.root = {chr(self.label[node]): node for node in range(1, self.first[1])}
 

@@ -10,7 +10,7 @@ together into a new one, the new one is masked. ``stop`` ends the text before th
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from typing import Literal
 
 from foveola.guard.fold import BARRIER, BARRIER_SEEN, joins_words
@@ -61,114 +61,128 @@ def scrub(words: Words, text: str, action: Action = "mask") -> str:
     return stream.feed(text) + stream.end()
 
 
-class _Held:
-    """A character that has not left, and the part of the normal form, ``begin`` to ``end``, that it stands for."""
-
-    __slots__ = ("before", "begin", "covered", "end", "text")
-
-    def __init__(self, text: str, before: str, begin: int, end: int) -> None:
-        self.text = text
-        self.before = before  # the character before it, for whole words
-        self.begin = begin
-        self.end = end
-        self.covered = False
-
-
 class _Removing:
-    """One pass over a text: every character covered by an occurrence is removed, in the way of ``action``."""
+    """One pass over a text: every character covered by an occurrence is removed, in the way of ``action``.
+
+    Characters are held in a list with, for each, the length of the normal form up to and with it; those that can no
+    longer become part of a word leave at the end of a chunk. A covered part is a span of places in that list.
+    """
 
     def __init__(self, words: Words, action: Action) -> None:
-        self.held: deque[_Held] = deque()
+        self.held: list[str] = []
         self.hits = 0
         self.stopped = False
         self._fold = words.table.get
         self._walker = words.walker
-        self._root = words.walker.root
         self._action = action
         self._state = 0
         self._length = 0  # of the normal form so far
-        self._last = ""
+        self._ends: list[int] = []
+        self._spans: list[tuple[int, int]] = []
+        self._before = ""  # the character that left last, and the length of the normal form then
+        self._before_end = 0
         self._whole: list[int] = []  # where whole words begin that end here, if no letter follows
 
     def feed(self, text: str) -> str:
         if self.stopped:
             return ""
-        out: list[str] = []
+        held, ends, fold, walker = self.held, self._ends, self._fold, self._walker
+        root, event, step = walker.root, walker.event, walker.step
+        state, length = self._state, self._length
         for character in text:
             if character == BARRIER:
                 character = BARRIER_SEEN
-            folded = self._fold(character, character)
-            if not self.held and not self._state and (not folded or (len(folded) == 1 and folded not in self._root)):
-                self._length += len(folded)  # begins no word: most characters
-                self._last = character
-                out.append(character)
-                continue
-            self._take(character, folded)
-            if self.stopped:
-                break
-            self._release(out)
-        return "".join(out)
+            if self._whole and self._settle(joined=joins_words(character)):
+                return self._stop(state, length)
+            folded = fold(character, character)
+            before, before_length = state, length
+            held.append(character)
+            if len(folded) == 1:  # nearly always
+                state = step(state, folded) if state else root.get(folded, 0)
+                length += 1
+                ends.append(length)
+                happened = event[state]
+            else:
+                ends.append(length + len(folded))
+                happened = 0
+                for part in folded:
+                    state = step(state, part)
+                    length += 1
+                    happened |= event[state]
+                    if longest := walker.cover[state]:
+                        self._cover(length - longest)
+            if happened and self._happened(state, length, many=len(folded) != 1):
+                held.pop()
+                ends.pop()
+                return self._stop(before, before_length)
+        self._state, self._length = state, length
+        return self._release(self._kept_from(state, length))
 
     def end(self) -> str:
-        out: list[str] = []
-        self._settle(joined=False)
-        self._state = 0
-        self._release(out)
-        return "".join(out)
-
-    def _take(self, character: str, folded: str) -> None:
-        """Hold one more character and mark what it completes."""
-        self._settle(joined=joins_words(character))
         if self.stopped:
-            return
-        begin = self._length
-        self.held.append(_Held(character, self._last, begin, begin + len(folded)))
-        self._last = character
+            return ""
+        if self._whole and self._settle(joined=False):
+            return self._stop(self._state, self._length)
+        return self._release(self._length)
+
+    def _happened(self, state: int, length: int, *, many: bool) -> bool:
+        """Words end here: mark what they cover, remember whole ones. True where the text is to be stopped."""
         walker = self._walker
-        for part in folded:
-            self._state = walker.step(self._state, part)
-            self._length += 1
-            if longest := walker.cover[self._state]:
-                self._cover(self._length - longest)
-        node = walker.whole[self._state] if folded else 0
+        if not many and (longest := walker.cover[state]):
+            self._cover(length - longest)
+        node = walker.whole[state]
         while node:
-            start = self._length - walker.depth[node]
+            start = length - walker.depth[node]
             if self._begins_word(start):
                 self._whole.append(start)
             node = walker.whole[walker.fail[node]]
+        return self._action == "stop" and self.hits > 0
 
-    def _settle(self, *, joined: bool) -> None:
-        """It is known now whether a letter follows the whole words that may have ended."""
-        if self._whole and not joined:
-            self._cover(min(self._whole))
+    def _settle(self, *, joined: bool) -> bool:
+        """It is known now whether a letter follows the whole words that may have ended. True where the text stops."""
+        if joined:
+            self._whole.clear()
+            return False
+        self._cover(min(self._whole))
+        if self._action == "stop":
+            return True  # with their beginnings, which say what had not left
         self._whole.clear()
+        return False
 
     def _begins_word(self, start: int) -> bool:
-        for one in self.held:
-            if one.end > start:
-                return one.begin == start and not (one.before and joins_words(one.before))
-        return False
+        place = bisect_right(self._ends, start)  # the first character that reaches beyond it
+        begin = self._ends[place - 1] if place else self._before_end
+        before = self.held[place - 1] if place else self._before
+        return begin == start and not (before and joins_words(before))
 
     def _cover(self, start: int) -> None:
         self.hits += 1
-        if self._action == "stop":
-            self.stopped = True
-            self.held.clear()
-            return
-        for one in reversed(self.held):
-            if one.end <= start:
-                break
-            one.covered = True
+        self._spans.append((bisect_right(self._ends, start), len(self.held)))
 
-    def _release(self, out: list[str]) -> None:
-        """Let go of what can no longer become part of a word."""
-        kept_from = self._length - self._walker.hold[self._state]
-        if self._whole:
-            kept_from = min(kept_from, *self._whole)
-        held = self.held
-        while held and held[0].end <= kept_from:
-            one = held.popleft()
-            if not one.covered:
-                out.append(one.text)
-            elif self._action == "mask":
-                out.append(BARRIER)
+    def _kept_from(self, state: int, length: int) -> int:
+        return (
+            min(length - self._walker.hold[state], *self._whole) if self._whole else length - self._walker.hold[state]
+        )
+
+    def _stop(self, state: int, length: int) -> str:
+        """The rest of what may leave before the word that ends the text, after ``length`` of normal form."""
+        self.stopped = True
+        self._spans.clear()
+        out = self._release(self._kept_from(state, length))
+        self.held.clear()
+        self._ends.clear()
+        return out
+
+    def _release(self, kept_from: int) -> str:
+        """Let go of what ends at or before ``kept_from`` of the normal form."""
+        count = bisect_right(self._ends, kept_from)
+        if not count:
+            return ""
+        leaving = self.held[:count]
+        self._before, self._before_end = leaving[-1], self._ends[count - 1]
+        del self.held[:count], self._ends[:count]
+        for first, last in self._spans:
+            for place in range(first, min(last, count)):
+                leaving[place] = BARRIER if self._action == "mask" else ""
+        self._spans = [(max(0, first - count), last - count) for first, last in self._spans if last > count]
+        return "".join(leaving)
