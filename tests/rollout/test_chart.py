@@ -107,10 +107,19 @@ def test_helm_installs_upgrades_and_removes_it(tmp_path: Path) -> None:
     helm("version")
     with Lab(tmp_path) as lab:
         where = ("--namespace", "plant")
-        helm("install", "fov", str(CHART), *where, env=lab.environ())
+        helm("install", "fov", str(CHART), *where, "--disable-openapi-validation", env=lab.environ())
         assert lab.api.names("customresourcedefinitions") == ["visionlanguagemodels.vlms.ai", "vlmservices.vlms.ai"]
         assert lab.api.find("deployments", "fov-operator") is not None
-        helm("upgrade", "fov", str(CHART), *where, "--set", "replicas=3", env=lab.environ())
+        helm(
+            "upgrade",
+            "fov",
+            str(CHART),
+            *where,
+            "--set",
+            "replicas=3",
+            "--disable-openapi-validation",
+            env=lab.environ(),
+        )
         assert lab.api.find("deployments", "fov-operator")["spec"]["replicas"] == 3  # type: ignore[index]
         assert "no matches" not in lab.kubectl("get", "vlm", "-o", "name")
         helm("uninstall", "fov", *where, env=lab.environ())

@@ -27,7 +27,7 @@ def test_envoys_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(given) == 2
     assert "Where is v2? Give --endpoint v2=HOST:PORT." in capsys.readouterr().err
     assert main([*given, "--endpoint", "v2=127.0.0.1:2"]) == 0
-    assert capsys.readouterr().out == "v2:10 v1:90\n"
+    assert capsys.readouterr().out == "v1:90 v2:10\n"
     assert sorted(one.name for one in (tmp_path / "xds").iterdir()) == ["bootstrap.json", "cds.json", "rds.json"]
     path.write_text("[]")
     assert main([*given, "--endpoint", "v2=127.0.0.1:2"]) == 2
