@@ -26,6 +26,7 @@ REASONS = {
     504: "The deadline of the request passed before its answer was complete",
 }
 
+_ASKED = tuple(status for status in REASONS if status != 409)  # what a question may be refused with
 _REF = "#/components/schemas/"
 _PLAIN_PROMPT = TypeAdapter(schema.PlainPrompt).json_schema()
 _QUESTION = {"text": "What defect is on this steel surface?", "max_tokens": 32}
@@ -62,7 +63,7 @@ INVOKE: dict[str, Any] = {
                 }
             },
         },
-        **failures(*REASONS),
+        **failures(*_ASKED),
     },
     "openapi_extra": {
         "parameters": [
@@ -111,7 +112,7 @@ INVOKE: dict[str, Any] = {
 COUNT: dict[str, Any] = {
     "description": "Takes what `/v1/vlm/invoke` takes and runs nothing: what would the pictures be shrunk to, and how "
     "much of the context would the question take.",
-    "responses": {200: {"model": schema.Counted, "description": "The counts"}, **failures(*REASONS)},
+    "responses": {200: {"model": schema.Counted, "description": "The counts"}, **failures(*_ASKED)},
     "openapi_extra": {"requestBody": INVOKE["openapi_extra"]["requestBody"]},
 }
 
@@ -136,7 +137,10 @@ CHAT: dict[str, Any] = {
         },
         **{
             status: {"model": chat_schema.OpenAIError, "description": reason}
-            for status, reason in {**REASONS, 404: "There is no model of that name"}.items()
+            for status, reason in {
+                **{one: REASONS[one] for one in _ASKED},
+                404: "There is no model of that name",
+            }.items()
         },
     },
     "openapi_extra": {
@@ -156,7 +160,7 @@ _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "
 FEATURES: dict[str, Any] = {
     "description": "Between the two halves of one model (`--role vision`, `--role language`): encoded pictures in, "
     "features with the name of the weights out, both in the project's own bounded and checked binary form.",
-    "responses": {200: {"description": "The features", "content": _BINARY}, **failures(*REASONS)},
+    "responses": {200: {"description": "The features", "content": _BINARY}, **failures(*_ASKED)},
     "openapi_extra": {"requestBody": {"required": True, "content": _BINARY}},
 }
 
@@ -168,6 +172,13 @@ METRICS: dict[int | str, dict[str, Any]] = {
 def tidy(document: dict[str, Any]) -> dict[str, Any]:
     """Add the request's schemas, which FastAPI cannot see since the body is read by hand. Changes ``document``."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    # FastAPI announces a form of error of its own wherever a path has a parameter; no route here replies with it.
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            if "HTTPValidationError" in str(operation["responses"].get("422", "")):
+                del operation["responses"]["422"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
     for model in (schema.JsonInvoke, schema.Prompt, schema.Delta, chat_schema.Chat):
         made = model.model_json_schema(ref_template=_REF + "{model}")
         schemas.update(made.pop("$defs", {}))
