@@ -46,8 +46,8 @@ def made(bits: int = 4, groups: int = 2) -> tuple[Any, Any, Any, Any]:
 def awq_tensors(codes: Any, scales: Any, zeros: Any) -> dict[str, Any]:
     order = (0, 2, 4, 6, 1, 3, 5, 7)
     return {
-        "qweight": packed(codes.t(), 4, order),
-        "qzeros": packed(zeros.t(), 4, order),
+        "qweight": packed(codes.t(), 4, order).contiguous(),
+        "qzeros": packed(zeros.t(), 4, order).contiguous(),
         "scales": scales.t().contiguous(),
     }
 

@@ -74,11 +74,13 @@ def _plain_config(source: Any, checkpoint: Checkpoint) -> Any:
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """transformers' own bars would be drawn over ours."""
-    shown = hf_logging.is_progress_bar_enabled()
+    """transformers' own bars would be drawn over ours, and its report on packed matrices would call them missing."""
+    shown, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
     hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    hf_logging.set_verbosity_error()
     try:
         yield
     finally:
+        hf_logging.set_verbosity(level)
         if shown:
             hf_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
