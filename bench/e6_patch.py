@@ -1,8 +1,9 @@
 """Hot patch under load: clients ask without pause while the vision tower's weights are replaced and rolled back.
 
 Counted: requests that fail, replies that are not, to the letter, what the weights they name would have answered alone,
-and for how long no client got anything, over what is usual without a patch. The new weights are the served ones with a
-little noise, so that answers differ and stay sensible.
+and for how long no client got anything while a switch was made, over the same in as long a time right after it without
+one (the median of such pairs). The new weights are the served ones with
+noise, so that answers differ: otherwise a mixed reply could not be told.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from foveola.engine.patch_file import read_state_dict
 from foveola.serve.embedded import embedded_bundle
 
 PAUSE_MS = 50.0
-WATCH_S = 0.5  # around each switch
+SETTLE_S = 0.25  # behind each switch, and before the first
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the embedded model")
     parser.add_argument("--clients", type=int, metavar="N", default=8)
     parser.add_argument("--switches", type=int, metavar="N", default=20, help="patches and rollbacks together")
-    parser.add_argument("--noise", type=float, metavar="X", default=0.05, help="relative to each tensor's own spread")
+    parser.add_argument("--noise", type=float, metavar="X", default=1.0, help="relative to each tensor's own spread")
     parser.add_argument("--max-tokens", type=int, metavar="N", default=16)
     parser.add_argument("--cores", type=int, metavar="N", default=2)
 
@@ -59,12 +60,11 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         engine.rollback()
         tell(f"{arguments.clients} clients, {switches} switches")
         load = Load(engine, items, alone, arguments.max_tokens)
-        moments, seconds = load.under(arguments.clients, switches, weights)
+        pairs, seconds = load.under(arguments.clients, switches, weights)
         engine.close(5)
     (old, new) = alone.values()
-    pauses = [load.pause_ms(at) for at in moments]
-    usual = load.usual_ms()
-    excess = max(0.0, max(pauses) - usual)
+    silences = [(load.silence_ms(*during), load.silence_ms(*after)) for during, after in pairs]
+    excess = max(0.0, percentile([during - after for during, after in silences], 50))
     figures = {
         "model": describe_model(Bundle.open(path)),
         "clients": arguments.clients,
@@ -74,9 +74,13 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         "questions": len(items),
         "patch_s": {"median": round(percentile(seconds, 50), 3), "max": round(max(seconds), 3)},
         "tensors": done.tensors,
-        "longest_silence_ms": {"around_switches": round(max(pauses), 1), "before_the_first": round(usual, 1)},
+        "longest_silence_ms": {
+            "while_switching": round(percentile([during for during, _ in silences], 50), 1),
+            "right_after": round(percentile([after for _, after in silences], 50), 1),
+        },
     }
     bars = (
+        Bar("questions that the two weights answer differently", float(figures["answers_that_differ"]), 1),
         Bar("requests that failed", float(len(load.failures)), 0, at_most=True),
         Bar("replies of mixed or wrong weights", float(load.mixed), 0, at_most=True),
         Bar("pause of a switch beyond the usual silence, ms", excess, PAUSE_MS, at_most=True),
@@ -100,6 +104,10 @@ def answers(engine: Engine, items: list[Item], max_tokens: int) -> list[str]:
     return [answer_once(engine, request_of(item, max_tokens))[0] for item in items]
 
 
+Span = tuple[float, float]
+Pair = tuple[Span, Span]
+
+
 class Load:
     """Clients that ask one question after the other until they are told to stop."""
 
@@ -111,24 +119,29 @@ class Load:
         self.failures: list[str] = []
         self.mixed = self.replies = 0
 
-    def under(self, clients: int, switches: int, weights: dict[str, Any]) -> tuple[list[float], list[float]]:
-        """Patch and roll back in turn while the clients ask. When each switch was asked for, and seconds it took."""
+    def under(self, clients: int, switches: int, weights: dict[str, Any]) -> tuple[list[Pair], list[float]]:
+        """Patch and roll back in turn while the clients ask: when each was made and an equal time without, and the
+        seconds that a patch took."""
         threads = [threading.Thread(target=self._client, args=(number,)) for number in range(clients)]
         for thread in threads:
             thread.start()
-        time.sleep(4 * WATCH_S)
-        moments, seconds = [], []
+        time.sleep(4 * SETTLE_S)
+        pairs: list[Pair] = []
+        seconds = []
         for number in range(switches):
-            moments.append(time.perf_counter())
+            begin = time.perf_counter()
             if number % 2:
                 self._engine.rollback()
             else:
                 seconds.append(self._engine.replace_submodule("visual", weights).seconds)
-            time.sleep(2 * WATCH_S)
+            time.sleep(SETTLE_S)
+            middle = time.perf_counter()
+            time.sleep(middle - begin)
+            pairs.append(((begin, middle), (middle, time.perf_counter())))
         self._over.set()
         for thread in threads:
             thread.join()
-        return moments, seconds
+        return pairs, seconds
 
     def _client(self, number: int) -> None:
         asked = number
@@ -149,21 +162,11 @@ class Load:
                 self.replies += 1
                 self.mixed += self._alone.get(model_hash, [""] * len(self._items))[which] != text
 
-    def _silences(self) -> tuple[np.ndarray, np.ndarray]:
-        at = np.sort(np.asarray(self.arrivals))
-        return at[:-1], np.diff(at) * 1e3
-
-    def pause_ms(self, moment: float) -> float:
-        """The longest silence that began in the second after a switch was asked for."""
-        begins, silent = self._silences()
-        near = silent[(begins > moment - WATCH_S / 2) & (begins < moment + 2 * WATCH_S)]
-        return float(near.max()) if len(near) else 0.0
-
-    def usual_ms(self) -> float:
-        """The longest silence in a span of the same length before the first switch."""
-        begins, silent = self._silences()
-        first = begins < begins[0] + 3 * WATCH_S
-        return float(silent[first].max()) if first.any() else 0.0
+    def silence_ms(self, begin: float, end: float) -> float:
+        """The longest time in this span in which no client got anything."""
+        at = np.asarray(sorted(self.arrivals))
+        inside = at[(at > begin) & (at < end)]
+        return 1e3 * float(np.diff([begin, *inside, end]).max())
 
 
 SCRIPT = Script("e6", "patch", __doc__, run, add_arguments)
