@@ -168,6 +168,18 @@ def test_there_are_as_many_cells_and_rows_as_visual_tokens(name: str) -> None:
     assert set(together.feeds()) == set(together.inputs)
 
 
+@pytest.mark.parametrize("name", ["llava_next", "phi3_v"])
+def test_pictures_apart_are_what_each_would_be_alone(name: str) -> None:
+    rule = geometry(name)
+    pictures = [picture(*size) for size in SIZES[1:4]]
+    together = rule.pack(pictures, rule.fit([one.original for one in pictures]))
+    assert len(together.apart) == 3
+    for one, part in zip(pictures, together.apart, strict=True):
+        alone = packed(name, one)
+        assert alone.apart == ()
+        assert all(np.array_equal(alone.feeds()[key], array) for key, array in part.feeds().items())
+
+
 @pytest.mark.parametrize("name", ["llava_next", "idefics3", "internvl", "phi3_v"])
 def test_less_room_makes_coarser_views_never_a_cut_prompt(name: str) -> None:
     rule = geometry(name)

@@ -28,6 +28,8 @@ def one_by_one(packed: Packed | None) -> tuple[EncoderInput, ...]:
     """The pictures of a request apart, in order."""
     if packed is None:
         return ()
+    if packed.apart:
+        return tuple(EncoderInput(_name(part), part) for part in packed.apart)
     last = int(packed.segment_ids[-1]) if len(packed.segment_ids) else -1
     if last == 0:
         return (EncoderInput(_name(packed), packed),)

@@ -42,7 +42,8 @@ class Packed:
     then rows); ``position_ids`` int64 [N, 2] (row and column of each patch in its picture); ``segment_ids`` int64 [N]
     (index of the picture). As square tiles: ``pixel_values`` float32 [N, 3, side, side], ``position_ids`` empty,
     ``segment_ids`` the picture of each tile. ``grids`` are (rows, columns) in patches, ``images`` what became of each
-    picture. ``inputs`` names the inputs of the graph, ``others`` holds those beyond the three arrays.
+    picture. ``inputs`` names the inputs of the graph, ``others`` holds those beyond the three arrays. ``apart`` are the
+    pictures one by one, where that is more than a stretch of each array (rows counted through all pictures).
     """
 
     pixel_values: NDArray[np.float32]
@@ -52,6 +53,7 @@ class Packed:
     images: tuple[ImageUse, ...]
     inputs: tuple[str, ...] = ("pixel_values", "position_ids", "segment_ids")
     others: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    apart: tuple[Packed, ...] = ()
 
     @property
     def patches(self) -> int:

@@ -96,7 +96,9 @@ class TileGeometry(ABC):
 
     def pack(self, pictures: Sequence[Picture], views: Sequence[View]) -> Packed:
         """See ``Geometry``."""
-        cut = [self.cut(picture.rgb, view) for picture, view in zip(pictures, views, strict=True)]
+        return self._packed([self.cut(picture.rgb, view) for picture, view in zip(pictures, views, strict=True)], views)
+
+    def _packed(self, cut: Sequence[NDArray[np.float32]], views: Sequence[View]) -> Packed:
         counts = [len(tiles) for tiles in cut]
         empty = np.empty((0, 3, self.tile, self.tile), np.float32)
         gathered = self.gathered(views, counts)
@@ -108,6 +110,9 @@ class TileGeometry(ABC):
             images=tuple(view.use for view in views),
             inputs=("pixel_values",) if gathered is None else ("pixel_values", "gather"),
             others={} if gathered is None else {"gather": gathered},
+            apart=()
+            if gathered is None or len(views) < 2
+            else tuple(self._packed([tiles], [view]) for tiles, view in zip(cut, views, strict=True)),
         )
 
     def positions(
