@@ -74,7 +74,7 @@ def _freedom(memory: int, compute: int, profiles: tuple[Profile, ...]) -> int:
 
 def pack(slices: Sequence[Slice], gpus: int, model: str) -> Packing:
     """Place ``slices`` on ``gpus`` GPUs of one model, on as few as possible. Deterministic."""
-    found = _best_fit(slices, gpus, model)
+    found = best_fit(slices, gpus, model)
     bound = -(-sum(one.profile.compute for one in slices) // COMPUTE_SLICES)
     if (found.left or found.gpus_used > bound) and len(slices) <= EXACT_LIMIT:
         return exact(slices, gpus, model)
@@ -85,7 +85,8 @@ def _by_size(one: Slice) -> tuple[int, int, str]:
     return -one.profile.memory, -one.profile.compute, one.name
 
 
-def _best_fit(slices: Sequence[Slice], gpus: int, model: str) -> Packing:
+def best_fit(slices: Sequence[Slice], gpus: int, model: str) -> Packing:
+    """The heuristic alone: large slices first, each where it takes the fewest possible places from others."""
     profiles = MODELS[model]
     state = [_Gpu() for _ in range(gpus)]
     places, left = [], []
