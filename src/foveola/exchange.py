@@ -51,6 +51,7 @@ class Request:
 
     At most ``visual_tokens`` of each picture reach the decoder; None leaves it to the bundle. Higher ``priority`` goes
     first; of equal ones, each ``client`` gets its share. After ``deadline_s`` seconds nobody waits for the answer.
+    ``trace`` is the W3C ``traceparent`` that came with it.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Request:
     priority: int = 0
     client: str = ""
     deadline_s: float | None = None
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ class Record:
 
     ``seconds`` is the wall time until its end, ``first_piece_s`` that until the first piece (None: there was none).
     ``code`` is that of the refusal, ``internal_error`` for a failure that is not one. ``usage`` comes with an answer;
-    ``text`` is its beginning, at most ``TEXT_CHARS``, and ``chars`` its length. ``client`` is whose request it was.
+    ``text`` is its beginning, at most ``TEXT_CHARS``, and ``chars`` its length. ``client`` is whose request it was,
+    ``trace`` the W3C ``traceparent`` that came with it.
     """
 
     id: str
@@ -33,6 +34,7 @@ class Record:
     text: str = ""
     chars: int = 0
     client: str = ""
+    trace: str = ""
 
 
 Watch = Callable[[Record], None]
@@ -70,7 +72,9 @@ def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.
             raise
         finally:
             seconds = clock() - began
-            record = Record(request.id, outcome, seconds, first, code, usage, text, chars, request.client)
+            record = Record(
+                request.id, outcome, seconds, first, code, usage, text, chars, request.client, request.trace
+            )
             for watch in watches:
                 watch(record)
 

@@ -33,6 +33,7 @@ STREAM_HEADERS = [
     (b"x-accel-buffering", b"no"),  # proxies must not hold the events back
 ]
 CLIENT_GONE = 499  # as nginx logs it; never sent, since nobody is there
+TRACEPARENT_CHARS = 55
 DEADLINE_HEADER = "x-timeout-s"
 LOW_DETAIL_TOKENS = 64  # of each picture, where all are asked for in low detail and the model can do with fewer
 LAST_EVENT_S = 1.0  # for the last words to a client that may have stopped reading
@@ -99,7 +100,7 @@ class Answering(Response):
             note.details["read_s"] = round(note.age_s, 6)
             answer = served.answer_of(telling.model)
             timeout_s = deadline_of(http.headers, self.service.options)
-            request = _in_name_of(key_of(scope), replace(telling.request, deadline_s=timeout_s))
+            request = _in_name_of(key_of(scope), replace(telling.request, deadline_s=timeout_s, trace=_trace(http)))
             if telling.low_detail and served.selects:
                 request = replace(request, visual_tokens=LOW_DETAIL_TOKENS)
             exchange = _Exchange(self.service, served, answer, telling, request, note, send)
@@ -132,6 +133,11 @@ def deadline_of(headers: Mapping[str, str], options: ServeOptions) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise Invalid("`X-Timeout-S` is no number of seconds above 0; send one, or leave it out.", field="X-Timeout-S")
     return min(seconds, options.answer_timeout_s)
+
+
+def _trace(http: HttpRequest) -> str:
+    """The client's ``traceparent``, if it is no longer than one can be."""
+    return http.headers.get("traceparent", "")[:TRACEPARENT_CHARS]
 
 
 def _in_name_of(key: Key | None, request: Request) -> Request:

@@ -9,6 +9,7 @@ from pathlib import Path
 from foveola.bridge.options import BridgeOptions
 from foveola.drift.options import DriftOptions
 from foveola.guard.options import GuardOptions
+from foveola.observe.trace_options import TraceOptions
 from foveola.options import BadSetting, resolve
 from foveola.serve.bridge import open_desk
 from foveola.serve.dual_options import SecondOptions
@@ -40,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     guard = resolve(GuardOptions, "guard", file=arguments.config, environ=os.environ)
     second = resolve(SecondOptions, "dual", file=arguments.config, environ=os.environ)
     drift = resolve(DriftOptions, "drift", file=arguments.config, environ=os.environ)
+    traces = resolve(TraceOptions, "traces", file=arguments.config, environ=os.environ)
     bundle = options.bundle or embedded_bundle()
     if not bundle.is_dir():
         raise BadSetting(f"The bundle {bundle} is no directory; name one that `foveola compile` wrote.")
@@ -64,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
                 engine_options=engine,
                 second=second,
                 drift=drift,
+                traces=traces,
             )
 
         return serve(options, loaded, listening, ring, desk)

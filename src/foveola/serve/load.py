@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from foveola.drift.options import DriftOptions
 from foveola.exchange import Answer, Piece, Request, Unavailable
 from foveola.guard.options import GuardOptions
+from foveola.observe.trace_options import TraceOptions
 from foveola.serve import log
 from foveola.serve.dual_options import SecondOptions
 from foveola.serve.options import ServeOptions
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from foveola.engine.engine import Engine
     from foveola.engine.options import EngineOptions
     from foveola.guard.verdict import Verdict
+    from foveola.observe import Watch
+    from foveola.observe.traces import Tracing
 
 
 CLOSE_S = 1.0  # the server has drained before it closes the engine: nobody is waiting any more
@@ -38,6 +41,7 @@ def load(
     engine_options: EngineOptions | None = None,
     second: SecondOptions | None = None,
     drift: DriftOptions | None = None,
+    traces: TraceOptions | None = None,
 ) -> Served:
     """Open the bundle, start what the role asks for, put guards and observer around it.
 
@@ -64,7 +68,10 @@ def load(
     accuracy = Accuracy()
     metrics.watch_accuracy(accuracy)
     watch = DriftWatch(drift, (_tell_drift,)) if drift is not None and drift.reference is not None else None
-    watches = [metrics, accuracy, *([watching(watch, metrics)] if watch is not None else [])]
+    tracing = _tracing(traces, bundle, region)
+    watches: list[Watch] = [metrics, accuracy]
+    watches += [watching(watch, metrics)] if watch is not None else []
+    watches += [tracing] if tracing is not None else []
 
     def tell(verdict: Verdict) -> None:
         metrics.count(definitions.VERDICTS, guard=verdict.guard, outcome=verdict.outcome)
@@ -80,7 +87,7 @@ def load(
         _created(bundle),
         around(engine),
         ailment=lambda: guards.ailment() or engine.health().ailment,
-        close=lambda: _close(engine, watch),
+        close=lambda: _close(engine, watch, tracing),
         metrics=metrics.render,
         count=engine.count,
         gateways=guards.gateways,
@@ -147,7 +154,22 @@ def _tell_drift(found: Event) -> None:
     log.event(logging.WARNING, "drift", id=found.request, **asdict(found.alarm))
 
 
-def _close(engine: Engine, watch: DriftWatch | None) -> None:
+def _tracing(options: TraceOptions | None, bundle: Bundle, region: str) -> Tracing | None:
+    """Spans to a collector, where one is named. Raises ``Unavailable`` without the packages for it."""
+    if options is None or not options.endpoint:
+        return None
+    try:
+        from foveola.observe.traces import Tracing
+    except ModuleNotFoundError:
+        raise Unavailable(
+            "Traces need packages that are not installed: pip install 'foveola[traces]', or unset the endpoint."
+        ) from None
+    return Tracing.over_http(options.endpoint, model=bundle.model_hash, region=region)
+
+
+def _close(engine: Engine, watch: DriftWatch | None, tracing: Tracing | None) -> None:
     engine.close(CLOSE_S)
     if watch is not None:
         watch.save()
+    if tracing is not None:
+        tracing.close()
