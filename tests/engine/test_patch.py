@@ -124,6 +124,7 @@ def test_under_load_nobody_fails_and_no_reply_is_of_both(engine: Engine, weights
         asking = [pool.submit(ask, number) for number in range(60)]
         engine.replace_submodule("visual", tower)
         asking += [pool.submit(ask, number) for number in range(30)]
+        asking[70].result()  # somebody has been answered with the new weights, others are on their way
         engine.rollback()
         asking += [pool.submit(ask, number) for number in range(30)]
         replies = [future.result() for future in asking]

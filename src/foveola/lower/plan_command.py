@@ -68,7 +68,7 @@ def matrices_of(checkpoint: Checkpoint) -> dict[str, Counter[Any]]:
 
     from foveola.family import family_of
     from foveola.lower.plan_kernels import Shape
-    from foveola.weights.loading import model_class
+    from foveola.weights.model_class import model_class
     from foveola.weights.widths import fitted_class
 
     family = family_of(checkpoint.config)
