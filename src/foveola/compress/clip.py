@@ -22,7 +22,8 @@ def search_clip(weight_NK: Tensor, moments_KK: Tensor, form: Format) -> Tensor:
     own_Bkk = torch.stack(
         [wide[b * form.block : (b + 1) * form.block, b * form.block : (b + 1) * form.block] for b in range(count)]
     )
-    return torch.cat([_best(part, own_Bkk, form.bits) for part in blocks.split(_ROWS)])
+    parts = blocks.split(_ROWS)  # type: ignore[no-untyped-call]
+    return torch.cat([_best(part, own_Bkk, form.bits) for part in parts])
 
 
 def _best(blocks_NBk: Tensor, moments_Bkk: Tensor, bits: int) -> Tensor:

@@ -61,6 +61,7 @@ def _factor(moments_KK: Tensor, damping: float) -> Tensor:
         lower, failed = torch.linalg.cholesky_ex(damped)
         if int(failed) == 0:
             inverse = torch.cholesky_inverse(lower)
+            upper: Tensor
             upper, failed = torch.linalg.cholesky_ex(inverse, upper=True)
             if int(failed) == 0:
                 return upper

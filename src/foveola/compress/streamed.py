@@ -92,7 +92,7 @@ def calls_of(model: nn.Module, control: Control, inputs: Mapping[str, Any], *, d
         pass
     finally:
         calls, control.dry, control.stop_at, control.calls = control.calls, (), None, None
-    return cast("dict[str, Call]", calls)
+    return calls or {}
 
 
 @torch.no_grad()

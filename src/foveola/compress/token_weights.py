@@ -37,7 +37,7 @@ class _Watch:
     def hook(self, path: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def seen(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             if output.requires_grad:
-                output.register_hook(lambda gradient: self._keep(path, gradient))
+                output.register_hook(lambda gradient: self._keep(path, gradient))  # type: ignore[no-untyped-call]
 
         return seen
 
@@ -114,4 +114,4 @@ def normalised(
         relative = flat[chosen] / flat[chosen].mean().clamp(min=1e-30)
         share = 1.0 if modalities is None else shares[kind] / mass
         weights[chosen] = relative.clamp(min=_LEAST) * share * len(flat) / int(chosen.sum())
-    return list(weights.split([len(one) for one in squares]))
+    return list(weights.split([len(one) for one in squares]))  # type: ignore[no-untyped-call]

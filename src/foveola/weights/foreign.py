@@ -128,7 +128,8 @@ def _check_bits(bits: int) -> None:
 def _words(packed: Tensor, bits: int) -> Tensor:
     """int32 words [..., W] as whole numbers [..., W, 32/bits], lowest bits first."""
     shifts = torch.arange(0, 32, bits)
-    return (packed.long()[..., None] >> shifts) & (2**bits - 1)
+    numbers: Tensor = (packed.long()[..., None] >> shifts) & (2**bits - 1)
+    return numbers
 
 
 def _regrouped(codes_NK: Tensor, scales_NG: Tensor, zeros_NG: Tensor, bits: int, path: str) -> Packed:
