@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         )
         changed = [key[3] for key in after if before.get(key) != after[key] and key[1] in kinds]
         tell("drift rises")
-        lab.prometheus.told["foveola_drift_similarity"] = 0.6
+        lab.prometheus.told["foveola_drift_rule_mean"] = 0.6
         back_s = _seconds(lab.until, lambda: lab.status()["canary"]["phase"] == "RolledBack")
         reason = lab.status()["canary"]["reason"]
         tell("the operator is killed")

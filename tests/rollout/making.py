@@ -84,7 +84,7 @@ class Prometheus:
     def healthy(self) -> None:
         self.told = {
             "ocr_qps_total": 100, "foveola_refused_total": 0.0, "ocr_latency_seconds_bucket": 0.3,
-            "ocr_accuracy_rate": 0.97, "foveola_drift_similarity": 0.9,
+            "ocr_accuracy_rate": 0.97, "foveola_drift_rule_mean": 0.9,
         }  # fmt: skip
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ def test_step_by_step_to_promotion() -> None:
         ({"latency_s": 3.0}, "p95 latency in s 3, allowed 1"),
         ({"accuracy": 0.8}, "accuracy 0.8, allowed 0.92"),
         ({"similarity": 0.7}, "similarity of attention (drift) 0.7, allowed 0.82"),
+        ({"drift_share": 1.5}, "drift chart as a share of its bound 1.5, allowed 1"),
         ({"similarity": math.nan}, "similarity of attention (drift) nan, allowed 0.82"),
     ],
 )

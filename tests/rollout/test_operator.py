@@ -75,7 +75,7 @@ def test_a_canary_is_promoted_and_another_rolled_back_with_its_reason(lab: Lab) 
     lab.until(lambda: lab.status().get("canary", {}).get("phase") == "Promoted")
     assert weights(lab) == [("v2", 100)]
     # A new image is another canary. Drift rises.
-    lab.prometheus.told["foveola_drift_similarity"] = 0.6
+    lab.prometheus.told["foveola_drift_rule_mean"] = 0.6
     one = model(canary=canary())
     one["spec"]["versions"][1]["image"] = "foveola:3"
     lab.apply(one)

@@ -20,6 +20,7 @@ class Observed:
     latency_s: float | None = None
     accuracy: float | None = None
     similarity: float | None = None
+    drift_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def breaches(analysis: Analysis, observed: Observed) -> list[str]:
         (observed.latency_s, analysis.max_latency_s, "p95 latency in s", 1),
         (observed.accuracy, analysis.min_accuracy, "accuracy", -1),
         (observed.similarity, analysis.min_similarity, "similarity of attention (drift)", -1),
+        (observed.drift_share, analysis.max_drift_share, "drift chart as a share of its bound", 1),
     ):
         if value is not None and not sign * value <= sign * bound:  # NaN keeps no bound
             found.append(f"{name} {value:.3g}, allowed {bound:g}")

@@ -65,6 +65,7 @@ def _canary() -> Json:
             "maxLatencySeconds": {"type": "number", "minimum": 0},
             "minAccuracy": _RATE,
             "minSimilarity": _RATE,
+            "maxDriftShare": {"type": "number", "minimum": 0},
             "minRequests": {"type": "integer", "minimum": 0},
             "failures": {"type": "integer", "minimum": 1, "maximum": 100},
         }

@@ -23,7 +23,8 @@ def queries(namespace: str, model: str, version: str, window_s: float) -> dict[s
         "latency_s": "histogram_quantile(0.95, sum by (le) (rate("
         f"ocr_latency_seconds_bucket{{{chosen}}}{window})))",
         "accuracy": f"avg(avg_over_time(ocr_accuracy_rate{{{chosen}}}{window}))",
-        "similarity": f"avg(avg_over_time(foveola_drift_similarity{{{chosen}}}{window}))",
+        "drift_share": f"max(max_over_time(foveola_drift_share{{{chosen}}}{window}))",
+        "similarity": f"avg(avg_over_time(foveola_drift_rule_mean{{{chosen}}}{window}))",
     }  # fmt: skip
 
 

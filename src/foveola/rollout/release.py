@@ -47,7 +47,8 @@ class Analysis:
     max_error_rate: float = 0.02
     max_latency_s: float = 1.0
     min_accuracy: float = 0.92
-    min_similarity: float = 0.82
+    min_similarity: float = 0.82  # the described rule: people know it, and it misses drift that the charts see
+    max_drift_share: float = 1.0  # of a drift chart's bound
     min_requests: int = 50
     failures: int = 3
 
@@ -140,7 +141,8 @@ def _canary(one: Mapping[str, Any]) -> Canary:
     analysis = one.get("analysis", {})
     names = {
         "maxErrorRate": "max_error_rate", "maxLatencySeconds": "max_latency_s", "minAccuracy": "min_accuracy",
-        "minSimilarity": "min_similarity", "minRequests": "min_requests", "failures": "failures",
+        "minSimilarity": "min_similarity", "maxDriftShare": "max_drift_share", "minRequests": "min_requests",
+        "failures": "failures",
     }  # fmt: skip
     given = {names[key]: value for key, value in analysis.items()}
     return Canary(
