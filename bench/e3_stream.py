@@ -43,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the embedded model")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the project's data; default: drawn parts")
     parser.add_argument("--parts", type=int, metavar="N", default=40, help="pictures in the static stream")
+    parser.add_argument("--turn-frames", type=int, metavar="N", default=12, help="frames per angular velocity")
+    parser.add_argument("--fleet-frames", type=int, metavar="N", default=8, help="frames per vehicle")
     parser.add_argument("--stay", type=int, metavar="N", default=15, help="frames that each is shown")
 
 
@@ -185,10 +187,10 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         scene = np.concatenate([np.asarray(one) for one in wide], axis=1)
         camera = Camera.of_angle(60, 224, 168)
         tell("a vehicle that turns")
-        turns = turning(watcher, scene, camera, 3 if arguments.quick else 12)
+        turns = turning(watcher, scene, camera, 3 if arguments.quick else arguments.turn_frames)
         fleets = (1,) if arguments.quick else (1, 4, 12)
         tell("vehicles at once, and the memory that they take")
-        rows = memory(watcher, scene, camera, fleets, 2 if arguments.quick else 8)
+        rows = memory(watcher, scene, camera, fleets, 2 if arguments.quick else arguments.fleet_frames)
     finally:
         watcher.close()
     worst = max(turns, key=lambda row: row["exact"]["answers_that_differ_percent"])
