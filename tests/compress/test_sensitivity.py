@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the workshop is not installed")
 from torch import nn  # noqa: E402
 
-from foveola.compress.sensitivity import Sensitivity, measure, relative_weight_error  # noqa: E402
+from foveola.compress.sensitivity import Sensitivity, _probe, measure, relative_weight_error  # noqa: E402
 from foveola.exchange import Invalid  # noqa: E402
 
 
@@ -36,6 +36,13 @@ def test_the_cost_of_the_last_layer_is_the_second_order_kl() -> None:
     assert torch.allclose(found.fisher, (p * (1 - p)).mean(0), atol=0.02)
     hidden = torch.tanh(model.left(x)) + model.right(x)
     assert torch.allclose(found.gram, hidden.T @ hidden / 4, atol=1e-5)
+
+
+def test_probes_have_the_second_moments_of_drawn_labels() -> None:
+    p = torch.tensor([[0.9, 0.07, 0.03]])
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.cat([_probe(p, generator) for _ in range(20000)])
+    assert torch.allclose(drawn.T @ drawn / len(drawn), p[0].diag() - p.T @ p, atol=5e-3)
 
 
 def test_layers_over_one_tensor_share_its_moments() -> None:

@@ -4,8 +4,9 @@
 
 is the expected KL divergence per predicted token, to second order, under the approximation that a layer's inputs and
 the gradients of its outputs are independent (Martens & Grosse 2015, arXiv 1503.05671) and that errors of rows and
-layers do not correlate. The labels are drawn from the model itself: only then is h the Fisher information (Kunstner
-et al. 2019, arXiv 1905.12558). The relative error of the weights alone ranks layers badly.
+layers do not correlate. The gradients are those of labels drawn from the model itself, or random ones with the same
+second moments: only then is h the Fisher information (Kunstner et al. 2019, arXiv 1905.12558). The relative error of
+the weights alone ranks layers badly.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Watch:
 def measure(
     model: nn.Module, paths: Sequence[str], samples: Iterable[Logits], *, seed: int = 0, draws: int = 1
 ) -> dict[str, Sensitivity]:
-    """Sensitivities of the layers at ``paths``, from ``draws`` draws of labels per sample.
+    """Sensitivities of the layers at ``paths``, from ``draws`` draws per sample.
 
     The parameters' own gradients are not needed and not computed; what enters the first layers is made to require one.
     """
@@ -118,11 +119,20 @@ def measure(
             for _ in range(draws):
                 with watch.forward():
                     logits = sample()
-                    labels = torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)
-                    loss = -logits.log_softmax(-1).gather(1, labels).sum()
-                    loss.backward()  # type: ignore[no-untyped-call]
-                watch.predicted(len(labels))
+                    logits.backward(_probe(logits.detach().softmax(-1), generator))  # type: ignore[no-untyped-call]
+                watch.predicted(len(logits))
     return watch.found()
+
+
+def _probe(p_TV: Tensor, generator: torch.Generator) -> Tensor:
+    """Random gradients of the logits with the second moments ``diag(p) - p pᵀ`` of those that drawn labels give.
+
+    ``√p ∘ ε - p (√p · ε)`` with normal ε. A model that is sure of its answers hardly ever draws another label, and then
+    all of the information is in a few draws; these have it in every one.
+    """
+    root = p_TV.sqrt()
+    noise = torch.randn(p_TV.shape, generator=generator)
+    return root * noise - p_TV * (root * noise).sum(-1, keepdim=True)
 
 
 @contextmanager
