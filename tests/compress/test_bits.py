@@ -9,7 +9,7 @@ from foveola.exchange import Invalid
 
 pytest.importorskip("scipy", reason="the workshop is not installed")
 
-from foveola.compress.bits import Assignment, Limits, Option, assign  # noqa: E402
+from foveola.compress.bits import Assignment, Limits, Option, assign
 
 _OPTIONS = {
     "a": [Option("int2", 9.0, 2, 2, decode_ms=3), Option("int4", 1.0, 4, 4, decode_ms=2), Option("int8", 0.0, 8, 8)],
