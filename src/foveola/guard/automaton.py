@@ -153,9 +153,18 @@ class Walker:
         self.event = ((tables.cover > 0) | (tables.whole > 0)).tobytes()  # whether any word ends at a node
         # Most characters begin no word or one of thousands: a dictionary spares the root's long search.
         self.root = {chr(self.label[node]): node for node in range(1, self.first[1])}
+        # And most steps after it begin at the nodes below the root, whose children are looked up alike, once asked for.
+        self._below = self.first[1]
+        self._children: dict[int, dict[str, int]] = {}
 
     def step(self, state: int, character: str) -> int:
         """The node after reading one character of normal form at node ``state``."""
+        if 0 < state < self._below:  # whose suffix link is the root
+            children = self._children.get(state)
+            if children is None:
+                children = {chr(self.label[at]): at for at in range(self.first[state], self.first[state + 1])}
+                self._children[state] = children
+            return children.get(character) or self.root.get(character, 0)
         code, first, label = ord(character), self.first, self.label
         while state:
             low, high = first[state], first[state + 1]
