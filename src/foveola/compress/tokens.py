@@ -200,11 +200,11 @@ class Tokens:
 
 
 def write(source: Checkpoint, model: nn.Module, folder: Path) -> None:
-    """The weights of ``model`` in the source's dtypes, and all else as in the source."""
+    """The weights of ``model`` under the source's names and in its dtypes, and all else as in the source."""
     state = model.state_dict()
     dtypes = {"F16": torch.float16, "BF16": torch.bfloat16}
     tensors = {
-        name: state[name].to(dtypes.get(source.tensors[stored].dtype, torch.float32)).contiguous()
+        stored: state[name].to(dtypes.get(source.tensors[stored].dtype, torch.float32)).contiguous()
         for name, stored in stored_names(model, source).items()
     }
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
