@@ -117,7 +117,7 @@ def choose(
         weight = model.get_submodule(path).weight
         assert isinstance(weight, Tensor)
         options[path] = options_of(weight, one, formats, rounding, times)
-    weights = {path: int(model.get_submodule(path).weight.numel()) for path in known}  # type: ignore[operator, union-attr]
+    weights = {path: int(model.get_submodule(path).weight.numel()) for path in known}  # type: ignore[operator]
     return assign(options, limits, weights=weights, ties=ties), options
 
 
