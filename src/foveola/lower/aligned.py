@@ -44,7 +44,7 @@ def save_aligned(model: ir.Model, path: Path) -> None:
 def _placed(tensor: onnx.TensorProto, at: int) -> bytes:
     """The constant as part of a graph at the offset ``at`` of the file, its data on a boundary."""
     tensor.ClearField("doc_string")  # the comment is ours; then the data is what the message ends with
-    body = tensor.SerializeToString(deterministic=True)
+    body: bytes = tensor.SerializeToString(deterministic=True)
     before = len(body) - len(tensor.raw_data)
     for lacking in range(ALIGNMENT + 3):
         comment = b"" if not lacking else bytes([_COMMENT]) + _varint(lacking - 1) + b" " * (lacking - 1)
