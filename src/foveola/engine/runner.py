@@ -92,7 +92,8 @@ class OrtRunner:
         text = bundle.model["text"]
         self.sessions = sessions
         self.version = sessions.version
-        self._vision: Any = sessions.graphs.get("vision")  # None where text alone is read, or features come from elsewhere
+        # None where text alone is read, or features come from elsewhere.
+        self._vision: Any = sessions.graphs.get("vision")
         self._embed, self._decoder = sessions.graphs["embed"], sessions.graphs["decoder"]
         self._axes = int(text.get("position_axes", 3))
         self.slots = options.slots
