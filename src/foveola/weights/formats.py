@@ -61,8 +61,8 @@ def parse_storage(text: str, *, block: int = 32, accuracy_level: int = 4, field:
     match = _INTEGER.fullmatch(text)
     if match is None:
         raise Invalid(
-            f"{field} is {text!r}; expected fp32, fp16, int8, int4 or int2, the last three also with block size and accuracy "
-            "level, as in int4/64@1, or @load for widening when the graph is loaded.",
+            f"{field} is {text!r}; expected fp32, fp16, int8, int4 or int2, the last three also with block size and "
+            "accuracy level, as in int4/64@1, or @load for widening when the graph is loaded.",
             field=field,
         )
     bits, own_block, own_level = match.groups()
