@@ -33,8 +33,8 @@ def test_anything_else_is_refused_with_the_name_of_the_setting(text: str) -> Non
         parse_storage(text, field="vision")
     assert caught.value.field == "vision"
     assert caught.value.message == (
-        f"vision is {text!r}; expected fp32, fp16, int8, int4 or int2, the last three also with block size and accuracy "
-        "level, as in int4/64@1, or @load for widening when the graph is loaded."
+        f"vision is {text!r}; expected fp32, fp16, int8, int4 or int2, the last three also with block size and "
+        "accuracy level, as in int4/64@1, or @load for widening when the graph is loaded."
     )
 
 

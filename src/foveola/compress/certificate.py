@@ -14,6 +14,7 @@ where errors are random directions: mean-square gains instead of spectral norms,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,7 @@ def amplification(weight_NK: Tensor, gram_KK: Tensor) -> float:
     gram, weight = gram_KK.double(), weight_NK.double()
     output = float(((weight @ gram) * weight).sum())
     largest = float(torch.linalg.eigvalsh(gram)[-1].clamp(min=0))
-    return float(weight.norm()) * (largest / max(output, 1e-300)) ** 0.5
+    return float(weight.norm()) * math.sqrt(largest / max(output, 1e-300))
 
 
 def layer_bound(weight_NK: Tensor, rounded_NK: Tensor, gram_KK: Tensor) -> float:
@@ -102,11 +103,11 @@ def spectral_gain(
     relative = 1.0
     for _ in range(iterations):
         v = v / v.norm().clamp(min=1e-30)
-        output, pushed = torch.func.jvp(function, (at,), (v,))
+        output, pushed = torch.func.jvp(function, (at,), (v,))  # type: ignore[misc]  # three values only with has_aux
         before, now = now, float(pushed.norm())
         if now == 0.0:
             return 0.0
-        _, pull = torch.func.vjp(function, at)
+        _, pull = torch.func.vjp(function, at)  # type: ignore[misc]
         (v,) = pull(pushed)
         relative = float(at.norm() / output.norm().clamp(min=1e-30))
     return now * (1 + abs(now - before) / now) * (relative if scale is None else scale)
@@ -122,7 +123,7 @@ def mean_gain(
     relative = 1.0
     for _ in range(probes):
         v = torch.randn(at.shape, generator=generator)
-        output, pushed = torch.func.jvp(function, (at,), (v,))
+        output, pushed = torch.func.jvp(function, (at,), (v,))  # type: ignore[misc]  # three values only with has_aux
         relative = float(at.norm() / output.norm().clamp(min=1e-30))
         squares.append(float(pushed.square().sum() / v.square().sum()))
-    return (sum(squares) / len(squares)) ** 0.5 * (relative if scale is None else scale)
+    return math.sqrt(sum(squares) / len(squares)) * (relative if scale is None else scale)

@@ -108,7 +108,7 @@ class Importance:
 
 def block_means(importance: Tensor, block: int) -> Tensor:
     """The mean over every ``block`` neighbouring units, given back to each of them; the last block may be smaller."""
-    parts = importance.split(block)
+    parts = torch.split(importance, block)
     return torch.cat([part.mean().expand(len(part)) for part in parts])
 
 

@@ -122,7 +122,7 @@ def cut(
             before = output_error(consumer.weight, known, columns, consumer.weight[:, columns])
             after = output_error(consumer.weight, known, columns, weight, shift if has_bias else None)
             if has_bias:
-                consumer.bias += shift
+                consumer.bias.add_(shift)
         if len(kept) < group.count:
             narrow(model, group, kept, weight)
         layers.append(CutLayer(group.name, group.count, len(kept), before, after))

@@ -135,7 +135,7 @@ def _packed(
     shape: Shape, form: Format, rng: np.random.Generator
 ) -> tuple[onnx.NodeProto, Mapping[str, NDArray[np.generic]]]:
     blocks = -(-shape.inner // form.block)
-    weights = {
+    weights: dict[str, NDArray[np.generic]] = {
         "w": rng.integers(0, 256, (shape.outer, blocks, form.block * form.bits // 8), dtype=np.uint8),
         "scales": rng.random((shape.outer, blocks)).astype(np.float32),
         "zeros": rng.integers(0, 256, (shape.outer, -(-blocks * form.bits // 8)), dtype=np.uint8),

@@ -144,7 +144,7 @@ def search_gates(
             loss = found["text"] + found["vision"] + search.weight * found["coupling"]
             over = (found["kept"] - (1 - search.share)).clamp(min=0)
             optimiser.zero_grad()
-            (loss + search.penalty * over.square()).backward()
+            (loss + search.penalty * over.square()).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         losses.append({name: float(value.detach()) for name, value in found.items()})
         told(step + 1)

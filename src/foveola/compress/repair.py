@@ -8,6 +8,7 @@ centred first and the mean of what is gone moves into the bias.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -70,4 +71,4 @@ def output_error(
         shift = shift_N.double()
         lost += moments.tokens * float(shift.square().sum()) - 2 * float(shift @ difference @ moments.total.double())
     whole = float(((weight @ gram) * weight).sum())
-    return (max(0.0, lost) / max(whole, 1e-300)) ** 0.5
+    return math.sqrt(max(0.0, lost) / max(whole, 1e-300))

@@ -81,7 +81,7 @@ def rounded_tensors(tensors: dict[str, Tensor], chosen: set[str], storage: Any) 
             kept[name] = tensor
             after += tensor.nbytes
             continue
-        pieces = [_rounded_rows(rows, storage) for rows in tensor.split(_ROWS)]
+        pieces = [_rounded_rows(rows, storage) for rows in torch.split(tensor, _ROWS)]
         error += sum(piece.error for piece in pieces)
         size += sum(piece.size for piece in pieces)
         if isinstance(storage, Format):

@@ -11,6 +11,7 @@ the weights alone ranks layers badly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Sensitivity:
     def relative_error(self, weight_NK: Tensor, rounded_NK: Tensor) -> float:
         """``‖E X‖ / ‖W X‖``: the relative error of the layer's output on the data seen."""
         whole = float(((weight_NK.float() @ self.gram) * weight_NK.float()).sum())
-        return (float(self.row_errors(weight_NK, rounded_NK).sum()) / max(whole, 1e-30)) ** 0.5
+        return math.sqrt(float(self.row_errors(weight_NK, rounded_NK).sum()) / max(whole, 1e-30))
 
 
 class Watch:
@@ -77,7 +78,7 @@ class Watch:
                 self._grams[path] = self._grams[path].add_(found) if path in self._grams else found
                 self._tokens[path] = self._tokens.get(path, 0) + len(flat)
             if output.requires_grad:
-                output.register_hook(lambda gradient: self._add(path, gradient))
+                output.register_hook(lambda gradient: self._add(path, gradient))  # type: ignore[no-untyped-call]
 
         return look
 

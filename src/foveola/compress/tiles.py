@@ -177,7 +177,7 @@ def block_mask(weight_NK: NDArray[np.floating], block: tuple[int, int]) -> NDArr
     high, wide = block[1], block[0]
     padded = np.zeros((-(-rows // high) * high, -(-inner // wide) * wide), bool)
     padded[:rows, :inner] = weight_NK != 0
-    return padded.reshape(padded.shape[0] // high, high, -1, wide).any(axis=(1, 3))
+    return np.asarray(padded.reshape(padded.shape[0] // high, high, -1, wide).any(axis=(1, 3)), np.bool_)
 
 
 def skip_share(weight_NK: NDArray[np.floating], block: tuple[int, int]) -> float:

@@ -98,7 +98,7 @@ def _solve(
         return None
     picked: dict[str, Choice] = {}
     left = steps
-    for name, chosen in zip(reversed(layers), reversed(taken), strict=True):
+    for name, chosen in zip(reversed(list(layers)), reversed(taken), strict=True):
         index = int(chosen[left])
         picked[name] = layers[name][index]
         left -= sizes[name][index]

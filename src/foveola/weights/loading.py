@@ -77,7 +77,7 @@ def no_progress_bars() -> Iterator[None]:
     """transformers' own bars would be drawn over ours, and its report on packed matrices would call them missing."""
     shown, level = hf_logging.is_progress_bar_enabled(), hf_logging.get_verbosity()
     hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    hf_logging.set_verbosity_error()
+    hf_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
