@@ -21,6 +21,7 @@ from foveola.serve import schema
 from foveola.serve.admin import add_admin
 from foveola.serve.answering import Answering
 from foveola.serve.bridge import add_bridge
+from foveola.serve.console import add_console
 from foveola.serve.counting import Counting
 from foveola.serve.describe import CHAT, COUNT, FEATURES, INVOKE, METRICS, failures, page, tidy
 from foveola.serve.door import Door, note_of
@@ -79,6 +80,7 @@ def create_app(service: Service, ring: KeyRing = NO_KEYS, desk: Desk | None = No
         add_bridge(app, desk)
     add_feedback(app, service)
     add_drift(app, service)
+    add_console(app, service, keys=bool(ring), bridge=desk is not None)
 
     generate = app.openapi
 

@@ -20,7 +20,7 @@ from foveola.serve.reply import reply
 
 OPEN = (
     *("/health/", "/version", "/metrics", "/docs", "/openapi.json"),
-    "/review",  # the page itself; what it asks for needs a key
+    *("/review", "/console"),  # the pages themselves; what they ask for needs a key
     "/v1/guard/",  # what comes there is signed by a camera's gateway, and checked there
 )
 ROLE_OF = {"/v1/admin": "admin"}

@@ -1,0 +1,159 @@
+"""The console in a real browser, against the real server: ask, answer, heat map; a planted drift; weights.
+
+FOVEOLA_SCREENSHOTS=FOLDER keeps the pictures of the page.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from foveola.serve.keys import new_key
+from tests.serve.process import ROOT, Process
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright (extra dev)")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="the browser test needs chromium (apt install chromium)"),
+]
+PATIENCE_MS = 60_000  # only reached when something is broken
+SURFACE = ROOT / "examples" / "surface.png"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Address and an admin's key of a running server."""
+    folder = tmp_path_factory.mktemp("console")
+    key, digest = new_key()
+    keys = folder / "keys.toml"
+    keys.write_text(f'[[key]]\nname = "night-shift"\nsha256 = "{digest}"\nroles = ["ask", "admin"]\n')
+    with Process("-m", "tests.serve.console_server", str(folder), str(keys)) as process, process.ready() as client:
+        yield str(client.base_url), key
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One page of one visitor, who sees everything that went wrong."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.context = browser.new_context(locale="en-GB", viewport={"width": 1200, "height": 900}, **context)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.wrong: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(f"{address}/console")
+
+    def enter(self, key: str) -> None:
+        self.page.get_by_label("API key").fill(key)
+        self.page.get_by_label("API key").press("Enter")
+        self.page.locator(".card").first.wait_for()
+
+    def ask(self) -> None:
+        """With the keyboard alone, but for the file."""
+        self.page.set_input_files("#file", SURFACE)
+        self.page.locator("#picture").wait_for()
+        self.page.locator("#question").press("Control+Enter")
+        self.page.locator("#feedback").wait_for()
+
+    def keep(self, name: str) -> None:
+        if folder := os.environ.get("FOVEOLA_SCREENSHOTS"):
+            self.page.screenshot(path=Path(folder) / name, full_page=True)
+
+
+@pytest.fixture(params=["light", "dark"])
+def visit(browser: Any, server: tuple[str, str], request: pytest.FixtureRequest) -> Iterator[Visit]:
+    visit = Visit(browser, server[0], color_scheme=request.param)
+    yield visit
+    visit.context.close()
+
+
+def test_ask_answer_heat_map_and_the_camera_that_drifted(
+    visit: Visit, server: tuple[str, str], request: pytest.FixtureRequest
+) -> None:
+    page, (address, key) = visit.page, server
+    page.locator("#drift-note").get_by_text("needs an API key").wait_for()
+    visit.enter(key)
+    assert "camera-left" in page.get_by_role("alert").first.inner_text()
+    assert page.locator(".card.raised h3").all_inner_texts() == ["camera-left"]
+    assert page.locator(".timeline img").first.evaluate("image => image.naturalWidth") > 100
+    visit.ask()
+    assert page.locator("#answer").inner_text()
+    assert "visual tokens" in page.locator("#cost-words").inner_text()
+    assert page.locator("#stages tr").count() == 8
+    painted = page.locator("#heat").evaluate(
+        "canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"
+        ".data.filter((_, n) => n % 4 === 3 && _ > 100).length"
+    )
+    assert painted > 50
+    page.get_by_role("button", name="✓ Right").click()
+    page.get_by_text("right of").wait_for()
+    page.locator("#figures").get_by_text("too few to judge by").wait_for()
+    visit.keep(f"console-{request.node.callspec.params['visit']}.png")
+    assert visit.wrong == []
+    assert all(url.startswith((address, "data:", "blob:")) for url in visit.asked)
+
+
+def test_language_is_remembered_and_an_alarm_acknowledged(browser: Any, server: tuple[str, str]) -> None:
+    address, key = server
+    visit = Visit(browser, address)
+    visit.enter(key)
+    visit.page.get_by_role("button", name="中文").click()
+    visit.page.get_by_role("heading", name="提问").wait_for()
+    visit.page.reload()
+    visit.page.get_by_role("heading", name="提问").wait_for()
+    visit.page.locator(".card").first.wait_for()  # the key is remembered as long as the tab is open
+    visit.keep("console-zh.png")
+    visit.page.get_by_role("button", name="我已查看").click()
+    visit.page.locator(".card.raised").wait_for(state="detached")
+    assert httpx.get(f"{address}/v1/drift", headers={"X-API-Key": key}).json()["cameras"]["camera-left"]["raised"] == []
+    assert visit.wrong == []
+    visit.context.close()
+
+
+def test_nothing_is_rolled_back_without_a_confirmation(browser: Any, server: tuple[str, str]) -> None:
+    address, key = server
+    visit = Visit(browser, address)
+    visit.enter(key)
+    sent = lambda: [url for url in visit.asked if url.endswith("/rollback")]  # noqa: E731
+    visit.page.get_by_role("button", name="Roll back…").click()
+    visit.page.keyboard.press("Enter")  # the safe choice has the focus
+    visit.page.locator("#confirm").wait_for(state="hidden")
+    assert sent() == []
+    visit.page.get_by_role("button", name="Roll back…").click()
+    visit.page.get_by_role("button", name="Do it").click()
+    visit.page.locator("#patch-told.error").wait_for()  # nothing was patched, and the server says so
+    assert len(sent()) == 1
+    visit.context.close()
+
+
+def test_an_answer_cannot_become_markup(browser: Any, server: tuple[str, str]) -> None:
+    address, key = server
+    visit = Visit(browser, address)
+    events = 'event: delta\ndata: {"delta": "<img src=x onerror=document.title=1>"}\n\n'
+    reply = {"status": 200, "content_type": "text/event-stream", "body": events}
+    visit.page.route("**/v1/vlm/invoke?stream=1", lambda route: route.fulfill(**reply))
+    visit.enter(key)
+    visit.page.locator("#question").press("Control+Enter")
+    visit.page.get_by_text("The answer broke off").wait_for()
+    assert visit.page.locator("#answer").inner_text().startswith("<img")
+    assert visit.page.locator("#answer *").count() == 0
+    assert visit.page.title() == "Foveola"
+    visit.context.close()
