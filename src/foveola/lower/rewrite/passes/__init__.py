@@ -1,0 +1,1 @@
+"""One pass per file: each yields replacements of a graph, and changes nothing itself."""
