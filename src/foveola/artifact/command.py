@@ -14,7 +14,7 @@ from foveola.artifact.describe import describe
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the verb."""
-    parser.add_argument("artefact", metavar="DIR", type=Path, help="a bundle or a checkpoint")
+    parser.add_argument("artefact", metavar="DIR", type=Path, help="a bundle, a checkpoint or a prompt")
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of tables for people")
 
 
@@ -72,6 +72,12 @@ def _facts(description: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("created", description["created"]),
             ("family", str(model["family"])),
             ("graphs", ", ".join(model["graphs"])),
+        ]
+    elif description["kind"] == "prompt":
+        facts += [
+            ("created", description["created"]),
+            ("shape", " x ".join(map(str, description["shape"]))),
+            ("for bundle", description["base"] or "none named"),
         ]
     else:
         facts += [

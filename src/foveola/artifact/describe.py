@@ -10,21 +10,26 @@ from foveola.artifact.bundle import SEAL_FILE as BUNDLE_SEAL
 from foveola.artifact.bundle import Bundle
 from foveola.artifact.checkpoint import CONFIG_FILE, Checkpoint
 from foveola.artifact.checkpoint import SEAL_FILE as CHECKPOINT_SEAL
+from foveola.artifact.prompt import SEAL_FILE as PROMPT_SEAL
+from foveola.artifact.prompt import Prompt
 from foveola.exchange import Damaged
 
 
 def describe(path: Path | str) -> dict[str, Any]:
-    """Verify the artefact at ``path`` and describe it; ``kind`` is ``bundle`` or ``checkpoint``.
+    """Verify the artefact at ``path`` and describe it; ``kind`` is ``bundle``, ``checkpoint`` or ``prompt``.
 
-    Both have name, model_hash, bytes, files (name, bytes, and sha256 where sealed) and lineage. A bundle adds
+    All have name, model_hash, bytes, files (name, bytes, and sha256 where sealed) and lineage. A bundle adds
     created and model (without the chat template), a checkpoint adds architectures, model_type, parameters, tensors
-    and bytes per dtype. Raises Damaged with the name of the file that is wrong.
+    and bytes per dtype, a prompt adds created, shape and base (the hash of the bundle that it belongs to). Raises
+    Damaged with the name of the file that is wrong.
     """
     root = Path(path)
     if not root.is_dir():
         raise Damaged(f"{root.name or 'The path'} is no directory; name a bundle or a checkpoint.")
     if (root / BUNDLE_SEAL).exists():
         return _describe_bundle(Bundle.open(root))
+    if (root / PROMPT_SEAL).exists():
+        return _describe_prompt(Prompt.open(root))
     if (root / CHECKPOINT_SEAL).exists() or (root / CONFIG_FILE).exists():
         return _describe_checkpoint(Checkpoint.open(root))
     raise Damaged(
@@ -72,4 +77,21 @@ def _describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "tensors": len(checkpoint.tensors),
         "bytes_by_dtype": dict(bytes_by_dtype),
         "lineage": [finding.to_json() for finding in checkpoint.lineage],
+    }
+
+
+def _describe_prompt(prompt: Prompt) -> dict[str, Any]:
+    files = [
+        {"name": file.name, "bytes": file.stat().st_size} for file in sorted(prompt.path.iterdir()) if file.is_file()
+    ]
+    return {
+        "kind": "prompt",
+        "name": prompt.name,
+        "created": prompt.created,
+        "model_hash": prompt.model_hash,
+        "bytes": sum(int(str(file["bytes"])) for file in files),
+        "files": files,
+        "shape": list(prompt.values.shape),
+        "base": prompt.base,
+        "lineage": [finding.to_json() for finding in prompt.lineage],
     }

@@ -1,0 +1,1 @@
+"""Learning from the line: what comes back from factories becomes a better artefact."""

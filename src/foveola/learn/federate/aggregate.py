@@ -1,0 +1,82 @@
+"""How many updates become one. All take ``updates`` float32 ``[K, size]`` and ``weights`` float ``[K]``.
+
+``centred_clip`` is Karimireddy, He, Jaggi: "Learning from history for Byzantine robust optimization" (ICML 2021).
+``median`` and ``trimmed_mean`` (Yin et al., ICML 2018) are here to compare with. All but the weighted mean need to
+see single updates, which secure aggregation hides: they exclude one another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foveola.learn.federate.codec import Floats
+
+Weights = NDArray[np.float64]
+CENTRED_PASSES = 3
+TRIMMED_SHARE = 0.2
+_SLACK = 1e-12
+
+
+def capped_weights(examples: NDArray[np.int64], cap: float) -> Weights:
+    """Weights that sum to 1: what nodes claim to have seen, at most ``cap`` times the median and at least one."""
+    claimed = np.maximum(examples.astype(np.float64), 1.0)
+    held = np.minimum(claimed, cap * float(np.median(claimed)))
+    weights: Weights = held / held.sum()
+    return weights
+
+
+def clip_norms(updates: Floats, limit: float) -> Floats:
+    """Every update scaled down to an L2 norm of at most ``limit``."""
+    norms = np.sqrt(np.einsum("ks,ks->k", updates, updates, dtype=np.float64))
+    scales = np.minimum(1.0, limit / np.maximum(norms, _SLACK)).astype(np.float32)
+    return updates if (scales == 1).all() else updates * scales[:, None]
+
+
+def weighted_mean(updates: Floats, weights: Weights) -> Floats:
+    """float32 ``[size]``."""
+    mean: Floats = weights.astype(np.float32) @ updates
+    return mean
+
+
+def centred_clip(updates: Floats, weights: Weights, centre: Floats, radius: float | None = None) -> Floats:
+    """v ← v + Σ w (u − v) min(1, τ / ‖u − v‖), ``CENTRED_PASSES`` times from ``centre`` (the last round's result).
+
+    ``radius`` τ is by default the median distance from the centre: a majority of honest nodes bounds everyone.
+    """
+    found = centre
+    for _ in range(CENTRED_PASSES):
+        apart = updates - found
+        far = np.sqrt(np.einsum("ks,ks->k", apart, apart))
+        reach = float(np.median(far)) if radius is None else radius
+        scales = np.minimum(1.0, reach / np.maximum(far, _SLACK))
+        found = found + (weights * scales).astype(np.float32) @ apart
+    return found
+
+
+def median(updates: Floats) -> Floats:
+    """The median of every coordinate. Of sparse updates it is mostly 0: most nodes are silent about most entries."""
+    middle: Floats = np.median(updates, axis=0).astype(np.float32)
+    return middle
+
+
+def trimmed_mean(updates: Floats, share: float = TRIMMED_SHARE) -> Floats:
+    """The mean of every coordinate without its ``share`` largest and ``share`` smallest values."""
+    count = len(updates)
+    cut = min(int(count * share), (count - 1) // 2)
+    if cut == 0:
+        return updates.mean(axis=0)
+    ordered = np.partition(updates, (cut, count - cut - 1), axis=0)
+    inner: Floats = ordered[cut : count - cut].mean(axis=0)
+    return inner
+
+
+def aggregate(rule: str, updates: Floats, examples: NDArray[np.int64], *, centre: Floats, clip: float,
+              weight_cap: float) -> Floats:  # fmt: skip
+    """One update out of many by ``rule`` (``options.RULES``), after every norm was clipped."""
+    weights, held = capped_weights(examples, weight_cap), clip_norms(updates, clip)
+    if rule == "mean":
+        return weighted_mean(held, weights)
+    if rule == "median":
+        return median(held)
+    return trimmed_mean(held) if rule == "trimmed" else centred_clip(held, weights, centre)

@@ -1,0 +1,53 @@
+"""What is agreed on before a federation starts, and how an update is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foveola.artifact.prompt import MAX_WIDTH, ROWS
+from foveola.exchange import Invalid, Refusal
+
+RULES = ("centred", "mean", "trimmed", "median")
+
+
+@dataclass(frozen=True, slots=True)
+class FederationOptions:
+    """Frozen before the first round.
+
+    ``keep`` is the share of entries that travel, both ways. ``clip`` bounds the L2 norm of every update. ``rule`` is
+    one of ``RULES``. ``quorum`` updates at least close a round. ``weight_cap`` bounds what a node claims to have
+    seen, in medians. ``history`` is how many broadcasts are kept for nodes that missed rounds.
+    """
+
+    rows: int = ROWS
+    width: int = 768
+    keep: float = 0.1
+    clip: float = 1.0
+    rule: str = "centred"
+    quorum: int = 2
+    weight_cap: float = 2.0
+    history: int = 16
+
+    def __post_init__(self) -> None:
+        if self.rows != ROWS or not 1 <= self.width <= MAX_WIDTH:
+            raise Invalid(f"A prompt has {ROWS} rows of 1 to {MAX_WIDTH} numbers, not {self.rows} of {self.width}.")
+        if not 0 < self.keep <= 1:
+            raise Invalid(f"keep is {self.keep}; expected a share above 0 and at most 1, such as 0.1.", field="keep")
+        if not self.clip > 0:
+            raise Invalid(f"clip is {self.clip}; expected a norm above 0, such as 1.0.", field="clip")
+        if self.rule not in RULES:
+            raise Invalid(f"rule is {self.rule!r}; expected one of {', '.join(RULES)}.", field="rule")
+        if self.quorum < 1 or self.history < 0 or not self.weight_cap >= 1:
+            raise Invalid("quorum is at least 1, history at least 0, weight_cap at least 1.")
+
+
+class Rejected(Refusal):
+    """An update that does not count; ``reason`` is one word for metrics: malformed, oversize, shape, stranger, late,
+    early, replayed or stale."""
+
+    code = "update_rejected"
+    status = 409
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foveola.learn.federate.aggregate import (
+    aggregate,
+    capped_weights,
+    centred_clip,
+    clip_norms,
+    median,
+    trimmed_mean,
+    weighted_mean,
+)
+
+RNG = np.random.default_rng(2)
+TRUE = np.full(64, 0.05, np.float32)
+HONEST = (TRUE + 0.01 * RNG.standard_normal((80, 64))).astype(np.float32)
+EVEN = np.full(100, 0.01)
+
+
+def attacked(evil: float) -> np.ndarray:
+    return np.concatenate([HONEST, np.full((20, 64), evil, np.float32)])
+
+
+def test_norms_are_clipped_and_small_ones_left() -> None:
+    held = clip_norms(np.stack([TRUE, 100 * TRUE]), 1.0)
+    assert np.allclose(held[0], TRUE)
+    assert np.linalg.norm(held[1]) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_mean_is_weighted() -> None:
+    assert weighted_mean(np.stack([TRUE, 3 * TRUE]), np.array([0.75, 0.25])) == pytest.approx(1.5 * TRUE)
+
+
+def test_no_node_can_claim_more_than_twice_the_median() -> None:
+    weights = capped_weights(np.array([10, 10, 10, 4_000_000_000, 0]), 2.0)
+    assert weights.sum() == pytest.approx(1)
+    assert weights[3] == pytest.approx(2 * weights[0])
+    assert weights[4] == pytest.approx(weights[0] / 10)
+
+
+def test_centred_clipping_holds_where_the_mean_collapses() -> None:
+    updates = attacked(-50.0)
+    assert weighted_mean(updates, EVEN).max() < -5
+    found = centred_clip(updates, EVEN, np.zeros(64, np.float32))
+    assert found == pytest.approx(TRUE, abs=0.03)
+
+
+def test_all_rules_agree_where_all_nodes_do() -> None:
+    updates = np.repeat(TRUE[None], 5, axis=0)
+    for rule in ("mean", "centred", "median", "trimmed"):
+        found = aggregate(rule, updates, np.full(5, 7), centre=np.zeros(64, np.float32), clip=1.0, weight_cap=2.0)
+        assert found == pytest.approx(TRUE, abs=1e-6), rule
+
+
+def test_median_and_trimmed_mean_ignore_extremes() -> None:
+    updates = attacked(50.0)
+    assert median(updates) == pytest.approx(TRUE, abs=0.02)
+    assert trimmed_mean(updates) == pytest.approx(TRUE, abs=0.02)
+    assert trimmed_mean(updates[:2]) == pytest.approx(updates[:2].mean(axis=0))
+
+
+def test_the_median_of_sparse_updates_says_nothing() -> None:
+    sparse = HONEST * (RNG.random(HONEST.shape) < 0.1)
+    assert not median(sparse.astype(np.float32)).any()
