@@ -1,6 +1,6 @@
 """The real server on the embedded model, with a camera that drifted: ``python -m tests.serve.console_server FOLDER``.
 
-The frames that drift are made, since only a calibrated line has real ones; everything else is what ``foveola serve`` has.
+The frames that drift are made, since only a calibrated line has real ones; all else is what ``foveola serve`` has.
 FOLDER takes the reference. A second argument, a file of keys, switches keys on.
 """
 

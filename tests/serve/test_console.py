@@ -94,7 +94,8 @@ def test_both_languages_say_everything() -> None:
         assert set(holes.findall(english)) == set(holes.findall(words["zh"][name])), name
         assert english and words["zh"][name]
     asked = set(re.findall(r'word\("(\w+)"', file_of("console.js").decode()))
-    shown = {attributes[key] for _, attributes in Page().tags for key in ("data-word", "data-label") if key in attributes}
+    keys = ("data-word", "data-label")
+    shown = {attributes[key] for _, attributes in Page().tags for key in keys if key in attributes}
     assert asked | shown <= words["en"].keys()
 
 

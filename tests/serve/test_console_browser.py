@@ -27,6 +27,18 @@ pytestmark = [
 PATIENCE_MS = 60_000  # only reached when something is broken
 SURFACE = ROOT / "examples" / "surface.png"
 
+# Drops or pastes a file: a small picture where its name says so, else text.
+GIVE = """async ([way, name]) => {
+    const canvas = new OffscreenCanvas(32, 24), held = new DataTransfer(), more = { bubbles: true, cancelable: true };
+    canvas.getContext("2d").fillRect(4, 4, 9, 9);
+    const picture = name.endsWith("png");
+    const content = picture ? await canvas.convertToBlob() : "words";
+    held.items.add(new File([content], name, { type: picture ? "image/png" : "text/plain" }));
+    document.querySelector("#stage").dispatchEvent(way === "drop"
+        ? new DragEvent("drop", { ...more, dataTransfer: held })
+        : new ClipboardEvent("paste", { ...more, clipboardData: held }));
+}"""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
@@ -56,10 +68,14 @@ class Visit:
         self.page.set_default_timeout(PATIENCE_MS)
         self.wrong: list[str] = []
         self.asked: list[str] = []
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type in ("error", "warning") else None)
+        self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(f"{address}/console")
+
+    def _said(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.wrong.append(said.text)
 
     def enter(self, key: str) -> None:
         self.page.get_by_label("API key").fill(key)
@@ -97,7 +113,9 @@ def test_ask_answer_heat_map_and_the_camera_that_drifted(
     visit.ask()
     assert page.locator("#answer").inner_text()
     assert "visual tokens" in page.locator("#cost-words").inner_text()
-    assert page.locator("#stages tr").count() == 8
+    bars = page.locator("#stages i").evaluate_all("bars => bars.map(bar => bar.getBoundingClientRect().width)")
+    assert len(bars) == 8
+    assert bars[-1] == max(bars) > 2 * min(bars)
     painted = page.locator("#heat").evaluate(
         "canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"
         ".data.filter((_, n) => n % 4 === 3 && _ > 100).length"
@@ -141,6 +159,18 @@ def test_nothing_is_rolled_back_without_a_confirmation(browser: Any, server: tup
     visit.page.get_by_role("button", name="Do it").click()
     visit.page.locator("#patch-told.error").wait_for()  # nothing was patched, and the server says so
     assert len(sent()) == 1
+    visit.context.close()
+
+
+def test_a_picture_is_dropped_or_pasted_and_what_is_none_is_told(browser: Any, server: tuple[str, str]) -> None:
+    visit = Visit(browser, server[0])
+    visit.page.locator("#version").get_by_text("foveola-tiny").wait_for()
+    visit.page.evaluate(GIVE, ["drop", "a.txt"])
+    visit.page.get_by_text("This is no picture").wait_for()
+    for way in ("drop", "paste"):
+        visit.page.evaluate(GIVE, [way, f"{way}.png"])
+        visit.page.get_by_alt_text(f"{way}.png").wait_for()
+    assert visit.page.locator("#answer-error").inner_text() == ""
     visit.context.close()
 
 

@@ -1,7 +1,7 @@
 """The console at ``/console``: one page for the person at the line and the person on call, and nothing from elsewhere.
 
-The page is plain files that a browser reads as they are. Its policy lets it load from this server only and run no script
-that stands in the page; what an answer says reaches the page as text.
+The page is plain files that a browser reads as they are. Its policy lets it load from this server only and run no
+script that stands in the page; what an answer says reaches the page as text.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ const milliseconds = (seconds) => {
 
 function barRow(name, share, shown) {
   const bar = make("i");
-  bar.style.width = percent(Math.min(1, Math.max(0, share)), 1);
+  bar.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
   return make("tr", { children: [make("th", { text: name, scope: "row" }), make("td", { text: shown, class: "number" }),
     make("td", { class: "bar", "aria-hidden": "true", children: [bar] })] });
 }
@@ -313,8 +313,9 @@ const chartName = (name) => (name in WORDS[language] ? word(name) : name);
 
 function card(name, camera) {
   const rows = Object.entries(camera.shares).map(([chart, share]) => {
-    const row = barRow(chartName(chart), share, percent(share));
-    row.title = word("share", { name: chartName(chart), share: percent(share) });
+    const shown = share < 2 ? percent(Math.max(0, share)) : `${share.toFixed(1)} ×`; // below 0: less than nothing speaks for a change
+    const row = barRow(chartName(chart), share, shown);
+    row.title = word("share", { name: chartName(chart), share: shown });
     if (share > 1) row.className = "over";
     return row;
   });
