@@ -11,7 +11,8 @@ from foveola.bench.marked import load_results
 from tests.bench.scripts import ROOT, load
 from tests.bench.test_marked import ACCURACY, SPEED
 
-NO_EVIDENCE = ("figures", "model_card", "support", "token_maps")  # they write documents
+# They write documents; the worker measures in a rival's environment.
+NO_EVIDENCE = ("figures", "model_card", "support", "token_maps", "e1_rivals_worker")
 STEMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem not in NO_EVIDENCE)
 
 

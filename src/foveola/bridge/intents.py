@@ -44,6 +44,11 @@ class Intents:
         """The names in the file's order."""
         return tuple(one.id for one in self.all)
 
+    @property
+    def wordings(self) -> tuple[str, ...]:
+        """All phrases, in the file's order."""
+        return tuple(text for one in self.all for text in one.phrases)
+
     def __getitem__(self, name: str) -> Intent:
         """The intent of this name. Raises ``Invalid`` for a name that is not in the file."""
         for one in self.all:

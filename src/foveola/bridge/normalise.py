@@ -10,6 +10,7 @@ import numpy as np
 from foveola.bridge.context import ContextBook
 from foveola.bridge.encoder import Encoder, Nearness
 from foveola.bridge.entities import Names, names_in, repaired_ids
+from foveola.bridge.familiar import Wordings
 from foveola.bridge.intents import Intents
 from foveola.bridge.numbers import quantities, with_digits
 from foveola.bridge.payload import NONE, BridgePayload, Candidate, Context, RawInstruction, SourceKind, Verdict
@@ -34,6 +35,11 @@ class Understood:
     names: Names
 
 
+def prepare(text: str, intents: Intents) -> str:
+    """``text`` made plain: clean, numbers in digits, identifiers repaired, at most ``MAX_CHARS`` long."""
+    return repaired_ids(with_digits(clean(text)[:MAX_CHARS]), intents)
+
+
 class Normaliser:
     """Understands instructions of one plant; safe to call from several threads."""
 
@@ -46,10 +52,12 @@ class Normaliser:
         self._rules = Rules(intents)
         self._near = Nearness(intents, encode)
         self._calibration = calibration
+        known = [*intents.wordings, *(prepare(text, intents) for text in calibration.wordings)]
+        self._known = Wordings(known, intents.ids)
 
     def understand(self, texts: Sequence[str], kinds: Sequence[SourceKind]) -> list[Understood]:
         """Both views of each text: its words, and how near it is to each intent's phrases."""
-        prepared = [repaired_ids(with_digits(clean(text)[:MAX_CHARS]), self.intents) for text in texts]
+        prepared = [prepare(text, self.intents) for text in texts]
         near = self._near(prepared) if prepared else np.zeros((0, 0), np.float32)
         found = []
         for text, kind, row in zip(prepared, kinds, near, strict=True):
@@ -59,7 +67,13 @@ class Normaliser:
             found.append(Understood(text, verdict, scores, row.astype(np.float64), names))
         return found
 
-    def features(self, one: Understood, shares: Floats, context: Context, confidence: float) -> list[float]:
+    def familiar(self, one: Understood) -> float:
+        """Likeness (0..1) to the nearest known wording; a machine's own code is known."""
+        return 1.0 if one.rules.code else self._known.nearest(one.text)
+
+    def features(
+        self, one: Understood, shares: Floats, context: Context, confidence: float, familiar: float
+    ) -> list[float]:
         """What ``Calibration.wrong`` wants to know about one instruction."""
         best = self.intents[self.intents.names[int(np.argmax(shares))]]
         lot, from_context = self.lot_of(one, context)
@@ -72,6 +86,7 @@ class Normaliser:
             unsettled=from_context and not context.settled,
             confidence=confidence,
             chars=len(one.text),
+            familiar=familiar,
         )
 
     def lot_of(self, one: Understood, context: Context) -> tuple[str | None, bool]:
@@ -90,11 +105,15 @@ class Normaliser:
         context = self.contexts.at(source.place, raw.src_id, raw.at_s, raw.arrived_s)
         (one,) = self.understand([raw.text], [source.kind])
         shares = self._calibration.shares(one.rule_row, one.near_row)
-        wrong = float(self._calibration.wrong(np.array([self.features(one, shares, context, raw.confidence)]))[0])
+        familiar = self.familiar(one)
+        features = self.features(one, shares, context, raw.confidence, familiar)
+        wrong = float(self._calibration.wrong(np.array([features]))[0])
         order = np.argsort(-shares, kind="stable")[:TOP]
         candidates = tuple(Candidate(self.intents.names[int(i)], float(shares[i])) for i in order)
         ambiguity = self._calibration.ambiguity(wrong)
         reasons = self._reasons(raw, one, context, candidates[0].intent)
+        if familiar < self._calibration.familiar_at:
+            reasons = (*reasons, "unfamiliar")
         if reasons:
             ambiguity = max(ambiguity, 1.0 if "hostile" in reasons else REVIEW_AT)
         intent, verdict = self._gate(source, candidates[0].intent, ambiguity)

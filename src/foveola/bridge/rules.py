@@ -50,6 +50,7 @@ class RuleVerdict:
     scores: dict[str, float]
     anchor: int
     flags: frozenset[str]
+    code: bool = False  # a machine's own code and no words
 
 
 class Rules:
@@ -78,7 +79,7 @@ class Rules:
             flags.add("repaired")
         code = _CODE.search(lower)
         if code is not None and (code[1] or code[2]) in self._codes and not flags & _NO_INSTRUCTION:
-            return RuleVerdict({self._codes[code[1] or code[2]]: 2.0}, code.start(), frozenset(flags))
+            return RuleVerdict({self._codes[code[1] or code[2]]: 2.0}, code.start(), frozenset(flags), True)
         if self._only_names(lower):
             return RuleVerdict({NONE: 1.0}, 0, frozenset(flags))
         # Emphasis is overwritten by spaces of the same length, so that positions stay.

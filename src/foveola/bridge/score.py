@@ -22,19 +22,23 @@ from foveola.exchange import Damaged
 BUILT_IN = Path(__file__).with_name("calibration.json")
 REVIEW_AT = 0.65
 FEATURES = (
-    "one", "top", "margin", "agree", "silent", "missing", "unsettled", "unsure", "short", "nothing", *FLAGS,
+    "one", "top", "margin", "agree", "silent", "missing", "unsettled", "unsure", "short", "nothing", "far", "strange",
+    "strange_words", *FLAGS,
 )  # fmt: skip
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fitted numbers. ``review_p`` is the probability of being wrong from which a person looks."""
+    """The fitted numbers. ``review_p`` is the probability of being wrong from which a person looks; ``wordings`` are
+    the texts that were fitted to, and a text less like them than ``familiar_at`` goes to a person whatever it says."""
 
     rule_weight: float
     encoder_weight: float
     coefficients: tuple[float, ...]
     review_p: float
+    familiar_at: float = 0.0
+    wordings: tuple[str, ...] = ()
 
     def shares(self, rules: Floats, nearness: Floats) -> Floats:
         """Distribution [N, intents] over the intents from both views, each [N, intents]."""
@@ -53,9 +57,13 @@ class Calibration:
 
 def features_of(
     shares: Floats, nearness: Floats, verdict: RuleVerdict, names: Sequence[str], *, missing: bool, unsettled: bool,
-    confidence: float, chars: int,
+    confidence: float, chars: int, familiar: float,
 ) -> list[float]:  # fmt: skip
-    """The features of one instruction from its row of shares and nearness (both [intents])."""
+    """The features of one instruction from its row of shares and nearness (both [intents]).
+
+    ``familiar`` (0..1): likeness to the nearest known wording. Words of an intent that stand in an unfamiliar wording
+    are less to be trusted than in a familiar one, hence ``strange_words``.
+    """
     order = np.argsort(-shares)
     top = names[int(order[0])]
     values = {
@@ -69,6 +77,9 @@ def features_of(
         "unsure": 1.0 - confidence,
         "short": float(chars < 4),
         "nothing": float(top == "NONE"),
+        "far": 1.0 - float(nearness.max()),
+        "strange": 1.0 - familiar,
+        "strange_words": (1.0 - familiar) * float(bool(verdict.scores)),
     }
     values |= {flag: float(flag in verdict.flags) for flag in FLAGS}
     return [values[name] for name in FEATURES]
@@ -98,7 +109,7 @@ def review_threshold(wrong_p: Floats, wrong: Floats, share: float) -> float:
     # Half way to the next one, so that the last that may pass does; never so loose that only certainty is reviewed.
     last = int(allowed[-1]) if len(allowed) else 0
     following = wrong_p[order[min(last + 1, len(order) - 1)]]
-    return float(np.clip((wrong_p[order[last]] + following) / 2, 0.03, 0.5))
+    return float(np.clip((wrong_p[order[last]] + following) / 2, 0.002, 0.5))
 
 
 def reliability(wrong_p: Floats, wrong: Floats, bins: int = 5) -> list[dict[str, float]]:
@@ -117,8 +128,9 @@ def load_calibration(path: Path = BUILT_IN) -> Calibration:
         document: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
         if tuple(document["features"]) != FEATURES:  # type: ignore[arg-type]
             raise ValueError
-        numbers = {name: document[name] for name in ("rule_weight", "encoder_weight", "review_p")}
-        return Calibration(coefficients=tuple(document["coefficients"]), **numbers)  # type: ignore[arg-type]
+        numbers = {name: document[name] for name in ("rule_weight", "encoder_weight", "review_p", "familiar_at")}
+        lists = {name: tuple(document[name]) for name in ("coefficients", "wordings")}  # type: ignore[arg-type]
+        return Calibration(**lists, **numbers)  # type: ignore[arg-type]
     except (OSError, ValueError, KeyError, TypeError):
         raise Damaged(f"{path.name} is no calibration of this version; run `foveola bridge calibrate`.") from None
 
@@ -126,4 +138,4 @@ def load_calibration(path: Path = BUILT_IN) -> Calibration:
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration so that ``load_calibration`` reads it."""
     document = {"features": FEATURES, **asdict(calibration)}
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

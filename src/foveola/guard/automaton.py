@@ -7,7 +7,7 @@ become a word.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int32]
 MAX_WORD = 256
 """Characters of a word in normal form, at most; a stream never holds back more."""
+KNOWN = 1 << 16
+"""Nodes whose children a ``Walker`` keeps in dictionaries, the first that are asked for: some 20 MB at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +54,8 @@ class Tables:
             raise ValueError("a whole word lies outside the tables")
         if np.any(self.depth[1:] > MAX_WORD) or np.any(self.hold > self.depth) or np.any(self.cover > self.depth):
             raise ValueError("a length is longer than a word may be")
+        if np.any(self.label > sys.maxunicode):
+            raise ValueError("a label is no character")
 
 
 def build(words: Mapping[str, bool]) -> Tables:
@@ -141,36 +145,44 @@ def _fail_links(parent: Ints, label: Ints, levels: Sequence[NDArray[np.int64]]) 
 
 
 class Walker:
-    """The tables in a form that plain Python steps through quickly."""
+    """The tables in a form that plain Python steps through quickly.
+
+    The children of a node become a dictionary when they are first asked for; once there are ``KNOWN`` of these, those
+    of the others are found in ``labels``. ``known[0]``, the root's, is there from the beginning. A child where any word
+    ends is written as minus its number, so that a step tells it without a further look.
+    """
 
     def __init__(self, tables: Tables) -> None:
         def plain(array: Ints) -> memoryview:
             return np.ascontiguousarray(array, np.int32).data
 
-        self.first, self.label, self.fail = plain(tables.first), plain(tables.label), plain(tables.fail)
+        self.first, self.fail = plain(tables.first), plain(tables.fail)
         self.depth, self.hold = plain(tables.depth), plain(tables.hold)
         self.cover, self.whole = plain(tables.cover), plain(tables.whole)
         self.event = ((tables.cover > 0) | (tables.whole > 0)).tobytes()  # whether any word ends at a node
-        # Most characters begin no word or one of thousands: a dictionary spares the root's long search.
-        self.root = {chr(self.label[node]): node for node in range(1, self.first[1])}
-        # And most steps after it begin at the nodes below the root, whose children are looked up alike, once asked for.
-        self._below = self.first[1]
-        self._children: dict[int, dict[str, int]] = {}
+        self.labels = np.ascontiguousarray(tables.label, "<i4").tobytes().decode("utf-32-le", "surrogatepass")
+        self.known: dict[int, dict[str, int]] = {0: self._children(0)}
+
+    def child(self, state: int, character: str) -> int | None:
+        """The signed child of a node that is not in ``known``, if there is one; may put the node there."""
+        if len(self.known) < KNOWN:
+            children = self.known[state] = self._children(state)
+            return children.get(character)
+        at = self.labels.find(character, self.first[state], self.first[state + 1])
+        return None if at < 0 else -at if self.event[at] else at
+
+    def _children(self, state: int) -> dict[str, int]:
+        nodes = range(self.first[state], self.first[state + 1])
+        return {self.labels[at]: -at if self.event[at] else at for at in nodes}
 
     def step(self, state: int, character: str) -> int:
         """The node after reading one character of normal form at node ``state``."""
-        if 0 < state < self._below:  # whose suffix link is the root
-            children = self._children.get(state)
-            if children is None:
-                children = {chr(self.label[at]): at for at in range(self.first[state], self.first[state + 1])}
-                self._children[state] = children
-            return children.get(character) or self.root.get(character, 0)
-        code, first, label = ord(character), self.first, self.label
-        while state:
-            low, high = first[state], first[state + 1]
-            if low < high:
-                at = low if label[low] == code else bisect_left(label, code, low, high)
-                if at < high and label[at] == code:
-                    return at
-            state = self.fail[state]
-        return self.root.get(character, 0)
+        known, child, fail = self.known, self.child, self.fail
+        while True:
+            children = known.get(state)
+            found = child(state, character) if children is None else children.get(character)
+            if found is not None:
+                return abs(found)
+            if not state:
+                return 0
+            state = fail[state]

@@ -24,21 +24,27 @@ import numpy as np
 from foveola.artifact.seal import parse_json
 from foveola.exchange import Damaged, Invalid
 from foveola.guard.automaton import MAX_WORD, Tables, Walker, build
-from foveola.guard.fold import fold_table
+from foveola.guard.fold import BARRIER, fold_table
 
 MAGIC = b"FOVEOLA WORDS 1\n"
 MAX_FILE_BYTES = 1 << 30
 _MAX_HEADER = 1 << 16
+MANY = "many"
 _COUNTS = ("words", "nodes", "folds")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Words:
-    """A compiled list, ready to be walked. ``version`` is the beginning of the SHA-256 of its tables."""
+    """A compiled list, ready to be walked. ``version`` is the beginning of the SHA-256 of its tables.
+
+    ``table`` has the normal form of every character that it changes; ``letters`` is the same for whoever takes one
+    letter at a time: ``MANY`` stands for a normal form of several letters, and for a character that is replaced.
+    """
 
     version: str
     count: int
     table: Mapping[str, str]
+    letters: Mapping[str, str]
     walker: Walker
 
     def normal(self, text: str) -> str:
@@ -151,7 +157,8 @@ def parse_words(data: bytes, label: str) -> Words:
         tables.check()
     except ValueError as error:
         raise Damaged(f"{label} cannot be used ({error}); compile the list again.") from None
-    return Words(str(header["sha256"])[:16], words, table, Walker(tables))
+    letters = {key: folded if len(folded) < 2 else MANY for key, folded in table.items()} | {BARRIER: MANY}
+    return Words(str(header["sha256"])[:16], words, table, letters, Walker(tables))
 
 
 def _tables(body: memoryview, nodes: int, folds: int) -> tuple[dict[str, str], Tables]:

@@ -6,7 +6,6 @@ import math
 
 from foveola.lower.rewrite.pattern import Const, Either, Op, Pattern, Same, Scalar, Var
 
-
 X = Var("x")
 
 

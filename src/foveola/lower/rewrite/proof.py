@@ -55,7 +55,9 @@ def prove(model: ir.Model, replacement: Replacement, traced: Mapping[str, Array]
     Float inputs are drawn; whole numbers, booleans and weights are those of the graph.
     """
     outside = _outside(replacement.old)
-    own = {value.name: value.const_value.numpy() for value in replacement.constants if value.const_value is not None}
+    own: dict[str, Array] = {
+        value.name or "": value.const_value.numpy() for value in replacement.constants if value.const_value is not None
+    }
     old = _small(model, replacement.old, replacement.was, outside, traced, None)
     held = [*outside, *replacement.constants]
     new = _small(model, replacement.new, replacement.now, held, {**traced, **own}, replacement.function)
@@ -63,7 +65,7 @@ def prove(model: ir.Model, replacement: Replacement, traced: Mapping[str, Array]
     before, after = session(old), session(new)
     worst, allowed = 0.0, TOLERANCE
     for run in range(DRAWS + 1):
-        feeds = {}
+        feeds: dict[str, Array] = {}
         for value in outside:
             name = value.name or ""
             array = traced[name]
