@@ -296,7 +296,7 @@ async function drift() {
 function showDrift({ cameras, timeline }) {
   const names = Object.keys(cameras).sort(), raised = names.filter((name) => cameras[name].raised.length);
   $("drift-note").textContent = names.length ? "" : word("noFrames");
-  $("banner").hidden = raised.length === 0;
+  $("banner").parentElement.hidden = raised.length === 0;
   const banner = raised.length ? word("banner", { cameras: raised.join(", ") }) : "";
   if ($("banner").textContent !== banner) $("banner").textContent = banner;
   const held = document.activeElement?.dataset?.camera; // redrawing must not take the keyboard's place away
@@ -458,6 +458,7 @@ $("stop").addEventListener("click", () => asking?.abort());
 $("right").addEventListener("click", () => label(true));
 $("wrong").addEventListener("click", () => label(false));
 $("patch-form").addEventListener("submit", (event) => { event.preventDefault(); patch(); });
+$("weights").addEventListener("change", () => { $("weights-name").textContent = $("weights").files[0]?.name ?? ""; });
 $("rollback").addEventListener("click", () => change("v1/admin/rollback", word("sureRollback", { model })));
 $("confirm-yes").addEventListener("click", () => $("confirm").close("yes"));
 $("confirm-no").addEventListener("click", () => $("confirm").close("no"));
