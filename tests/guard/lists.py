@@ -8,13 +8,14 @@ from unittest import mock
 
 import pytest
 
+from foveola.guard import fold
 from foveola.guard import words as module
 from foveola.guard.words import Words, compile_words, parse_words
 
 
 @lru_cache
 def _table() -> dict[str, str]:
-    return module.fold_table(module._simplified())
+    return fold.fold_table(module._simplified())
 
 
 def compiled(words: Mapping[str, bool] | list[str]) -> bytes:

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foveola.exchange import Damaged
+from foveola.exchange import Damaged, Request
+from foveola.guard.allowed import NotListed
 from foveola.guard.digests import write_digests
 from foveola.guard.guards import Guards, _never_older
 from foveola.guard.options import GuardOptions
@@ -39,6 +40,28 @@ async def test_all_that_is_set_is_around_the_answer(tmp_path: Path) -> None:
     ROUTE.set("/plain")
     assert "".join(piece.text for piece in await pieces_of(answer, asking("?", b"picture"))) == "a bomb"
     assert guards.scrub("a b-o-m-b") == "a ███████"
+
+
+async def test_counting_asks_the_allow_list_too(tmp_path: Path) -> None:
+    async def count(request: Request) -> int:
+        return len(request.turns[0].images)
+
+    assert Guards.open(GuardOptions()).counting(count) is count
+    row = np.frombuffer(hashlib.sha256(b"picture").digest(), np.uint8)
+    write_digests(tmp_path / "d", row[None], name="d", version=1)
+    told: list[Verdict] = []
+    options = GuardOptions(allowlist="enforce", allowlist_file=tmp_path / "d", allowlist_routes="/free=off")
+    counting = Guards.open(options).counting(count, told.append)
+    ROUTE.set("/v1/vlm/count")
+    assert await counting(asking("?", b"picture")) == 1
+    with pytest.raises(NotListed, match="is not on the allow-list"):
+        await counting(asking("?", b"stranger"))
+    assert [(one.guard, one.outcome, one.route) for one in told] == [
+        ("allowlist", "passed", "/v1/vlm/count"),
+        ("allowlist", "refused", "/v1/vlm/count"),
+    ]
+    ROUTE.set("/free")
+    assert await counting(asking("?", b"stranger")) == 1
 
 
 def test_a_list_of_digests_never_grows_older(tmp_path: Path) -> None:

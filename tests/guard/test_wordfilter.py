@@ -113,6 +113,14 @@ def test_dropping_a_word_never_makes_another(words: Words) -> None:
     assert scrub(words, "x ab y", "drop") == "x  y"
 
 
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_word_strewn_over_many_blanks_is_found(words: Words, action: Action) -> None:
+    text = "x a" + " " * 300 + "b y"
+    out, parts = chunked(words, text, list(range(0, len(text), 2)), action)
+    assert out == {"mask": "x " + BARRIER * 302 + " y", "drop": "x  y", "stop": "x "}[action]
+    assert parts[-2:] != ["", ""] or action == "stop"
+
+
 def test_after_a_stop_nothing_leaves(words: Words) -> None:
     stream = WordStream(words, "stop")
     assert stream.feed("good 炸") == "good "

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from foveola.artifact.audit import AuditLog
-from foveola.exchange import Answer, Damaged
-from foveola.guard.allowed import Listing, allowed
+from foveola.exchange import Answer, Damaged, Request
+from foveola.guard.allowed import Listing, admit, allowed
 from foveola.guard.digests import Digests, open_digests
 from foveola.guard.keys import public_key
 from foveola.guard.live import Gateways, LiveDigests
@@ -18,11 +18,13 @@ from foveola.guard.options import MODES, OFF, WORD_ACTIONS, GuardOptions, routes
 from foveola.guard.reloaded import ReloadedFile
 from foveola.guard.verdict import Tell, nobody
 from foveola.guard.worded import worded
-from foveola.guard.wordfilter import Action, scrub
+from foveola.guard.wordfilter import Action, WordStream, scrub
 from foveola.guard.words import Words, load_words
 
 if TYPE_CHECKING:
     from foveola.guard.privacy import Deidentifier
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,19 @@ class Guards:
             answer = bounded(answer, ceiling, tell)
         return answer
 
+    def counting(
+        self, count: Callable[[Request], Awaitable[T]], tell: Tell = nobody
+    ) -> Callable[[Request], Awaitable[T]]:
+        """``count``, which looks at a picture too and so asks the allow-list first."""
+        if not self.options.allowlisting:
+            return count
+
+        async def counting(request: Request) -> T:
+            await admit(request, self._listings, self._allowlist_mode(), tell)
+            return await count(request)
+
+        return counting
+
     @property
     def ceiling(self) -> Ceiling | None:
         """The limit of this process's memory, where one is set."""
@@ -74,6 +89,11 @@ class Guards:
     def scrub(self, text: str) -> str:
         """``text`` as it may be written to a log or sent as a message: banned words masked."""
         return text if self.words is None else scrub(self.words.current(), text)
+
+    def stream(self, route: str = "") -> WordStream | None:
+        """A filter for one text that goes out on ``route``, or None where nothing is filtered there."""
+        action = None if self.words is None else self._word_action()(route)
+        return None if self.words is None or action is None else WordStream(self.words.current(), action)
 
     def _listings(self) -> Sequence[Listing]:
         found: list[Listing] = [] if self.digests is None else [self.digests.current()]

@@ -1,19 +1,30 @@
-"""``foveola ask IMAGE "question"``: one answer in the terminal, without a server."""
+"""``foveola ask IMAGE "question"``: one answer in the terminal, without a server.
+
+Of the guards only the word filter holds here: who has the terminal has the picture and the model anyway.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from foveola.exchange import BadImage, Piece, Request, Unavailable
+from foveola.guard.options import GuardOptions
+from foveola.options import resolve
 from foveola.serve.embedded import embedded_bundle
 from foveola.serve.wire import Question, reply_of, request_of
+
+if TYPE_CHECKING:
+    from foveola.guard.wordfilter import WordStream
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         "visual_tokens": arguments.visual_tokens,
     }
     request = request_of(Question(prompt, _read(arguments.image)), uuid.uuid4().hex)
-    bundle_path = arguments.bundle or embedded_bundle()
-    _answer(request, bundle_path, as_json=arguments.json)
+    words = _word_filter()
+    _answer(request, arguments.bundle or embedded_bundle(), words, as_json=arguments.json)
     return 0
 
 
@@ -48,7 +59,17 @@ def _read(name: str) -> bytes:
         raise BadImage(f"{name} cannot be read ({error.strerror}); name a picture's file.", field="image") from None
 
 
-def _answer(request: Request, bundle_path: Path, *, as_json: bool) -> None:
+def _word_filter() -> WordStream | None:
+    """What ``[guard]`` says about words, as for the server; None where nothing is filtered. Raises ``Damaged``."""
+    options = resolve(GuardOptions, "guard", environ=os.environ)
+    if options.words is None:
+        return None
+    from foveola.guard.guards import Guards  # not imported by those who have no list
+
+    return Guards.open(GuardOptions(words=options.words, words_action=options.words_action)).stream()
+
+
+def _answer(request: Request, bundle_path: Path, words: WordStream | None, *, as_json: bool) -> None:
     console = Console(stderr=True)  # shows nothing where it is no terminal
     texts: list[str] = []
     last: Piece | None = None
@@ -62,10 +83,10 @@ def _answer(request: Request, bundle_path: Path, *, as_json: bool) -> None:
         status.update("Looking at the picture…")
         try:
             for last in engine.pieces(request):
-                texts.append(last.text)
+                texts.append(_passed(words, last))
                 if not as_json:
                     status.stop()
-                    print(last.text, end="", flush=True)
+                    print(texts[-1], end="", flush=True)
         finally:
             engine.close(0.0)
     if last is None or last.usage is None:
@@ -75,5 +96,14 @@ def _answer(request: Request, bundle_path: Path, *, as_json: bool) -> None:
         return
     model = {"model": bundle.name, "model_hash": bundle.model_hash}
     latency_s = time.perf_counter() - began
-    reply = reply_of(request.id, "".join(texts), last, last.usage, latency_s=latency_s, model=model)
+    usage, stopped = last.usage, words is not None and words.stopped
+    last = replace(last, finish="content_filter") if stopped else last
+    reply = reply_of(request.id, "".join(texts), last, usage, latency_s=latency_s, model=model)
     print(json.dumps(reply, ensure_ascii=False, indent=2))
+
+
+def _passed(words: WordStream | None, piece: Piece) -> str:
+    """What may be shown of ``piece`` and of what was held back before it."""
+    if words is None:
+        return piece.text
+    return words.feed(piece.text) + (words.end() if piece.finish is not None else "")

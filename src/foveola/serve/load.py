@@ -89,7 +89,7 @@ def load(
         ailment=lambda: guards.ailment() or engine.health().ailment,
         close=lambda: _close(engine, watch, tracing),
         metrics=metrics.render,
-        count=engine.count,
+        count=guards.counting(engine.count, tell),
         gateways=guards.gateways,
         patching=engine if options.role == "all" else None,
         selects=bundle.model.get("select") is not None,
