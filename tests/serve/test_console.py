@@ -126,7 +126,7 @@ def test_text_is_readable(scheme: str) -> None:
 async def test_the_page_is_told_what_is_there() -> None:
     async with laid(ring=RING) as table:
         told = (await table.client.get("/console/there.json")).json()
-    assert told == {"ready": True, "keys": True, "drift": False, "patching": False, "bridge": False}
+    assert told == {"ready": True, "keys": True, "drift": False, "patching": False, "selects": False, "bridge": False}
     async with laid(load=lambda: served(FakeAnswer()), ready=False) as table:
         assert (await table.client.get("/console/there.json")).json()["keys"] is False
 

@@ -174,6 +174,22 @@ def test_a_picture_is_dropped_or_pasted_and_what_is_none_is_told(browser: Any, s
     visit.context.close()
 
 
+def test_reviews_are_listed_as_they_were_said(browser: Any, server: tuple[str, str]) -> None:
+    """The bridge's replies are played here: its own tests ask the real one."""
+    address, key = server
+    visit = Visit(browser, address)
+    there = httpx.get(f"{address}/console/there.json").json() | {"bridge": True}
+    said = "<b>stop</b> line 3"
+    queue = {"reviews": [{"id": "1", "payload": {"text": said}}], "counts": {"open": 7, "claimed": 1}}
+    visit.page.route("**/console/there.json", lambda route: route.fulfill(json=there))
+    visit.page.route("**/v1/bridge/reviews?limit=5", lambda route: route.fulfill(json=queue))
+    visit.enter(key)
+    visit.page.get_by_text("7 wait, 1 are held").wait_for()
+    assert visit.page.locator("#reviews li").all_inner_texts() == [said]
+    assert visit.page.get_by_role("link", name="Open the review page").get_attribute("href") == "review"
+    visit.context.close()
+
+
 def test_an_answer_cannot_become_markup(browser: Any, server: tuple[str, str]) -> None:
     address, key = server
     visit = Visit(browser, address)

@@ -49,6 +49,7 @@ class There(BaseModel):
     keys: bool = Field(description="asking needs an API key")
     drift: bool
     patching: bool = Field(description="the weights can be replaced while serving")
+    selects: bool = Field(description="fewer visual tokens of a picture will do")
     bridge: bool
 
 
@@ -65,6 +66,7 @@ def add_console(app: FastAPI, service: Service, *, keys: bool, bridge: bool) -> 
             keys=keys,
             drift=served is not None and served.drift is not None,
             patching=served is not None and served.patching is not None,
+            selects=served is not None and served.selects,
             bridge=bridge,
         )
 

@@ -66,7 +66,7 @@ async function call(path, options = {}) {
 }
 const json = async (path, options) => (await call(path, options)).json();
 
-let there = { ready: false, keys: false, drift: false, patching: false, bridge: false };
+let there = { ready: false, keys: false, drift: false, patching: false, selects: false, bridge: false };
 let model = "";
 const refusedKey = new Set(); // places that this key does not open: not asked again until there is another key
 const opens = (place) => (!there.keys || sessionStorage.getItem("foveola.key")) && !refusedKey.has(place);
@@ -76,6 +76,7 @@ async function arrive() {
     there = await json("console/there.json");
     const version = await json("version");
     model = version.model ?? "";
+    $("budget-row").hidden = !there.selects;
     $("version").textContent = there.ready
       ? word("serves", { model, hash: short(version.model_hash), version: version.version }) : word("loading");
   } catch (error) {
@@ -166,7 +167,7 @@ async function ask() {
   if (asking || !$("question").value.trim()) return;
   beginAnswer();
   const prompt = { text: $("question").value, evidence: picture !== null };
-  if ($("budget").value) prompt.visual_tokens = Number($("budget").value);
+  if (there.selects && $("budget").value) prompt.visual_tokens = Number($("budget").value);
   const form = new FormData();
   form.append("prompt", new Blob([JSON.stringify(prompt)], { type: "application/json" }));
   if (picture) form.append("image", picture);
