@@ -26,7 +26,7 @@ def check(case: Case) -> None:
     assert report.after.kernels <= report.before.kernels
 
 
-@pytest.mark.parametrize("case", corpus(3 * len(KINDS)), ids=lambda case: f"{case.chip} {case.name}")
+@pytest.mark.parametrize("case", list(corpus(3 * len(KINDS))), ids=lambda case: f"{case.chip} {case.name}")
 def test_one_of_each_kind_on_each_chip(case: Case) -> None:
     check(case)
 

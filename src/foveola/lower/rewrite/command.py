@@ -138,4 +138,5 @@ def _show(report: Report) -> None:
     for name, count in sorted(report.refused.items()):
         console.print(f"{count:5d} x {name} refused: the proof failed")
     console.print(f"largest difference of a rewrite {report.worst:.1e}, of all outputs {report.whole:.1e} (relative)")
+    console.print(f"a last bit of the inputs makes {report.noise:.1e} of all outputs")
     console.print(f"[dim]{report.chip.title}: latency is modelled, {report.chip.numbers_from}.[/dim]")

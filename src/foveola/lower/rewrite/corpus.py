@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -55,7 +56,7 @@ class Maker:
         """A constant of one number."""
         return self.constant(np.asarray(value, np.float32))
 
-    def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> str:
+    def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
         """A node; returns its first output."""
         names = [f"v{len(self.nodes)}_{index}" for index in range(outputs)]
         self.nodes.append(helper.make_node(kind, list(inputs), names, **attributes))

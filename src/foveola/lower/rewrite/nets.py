@@ -26,9 +26,8 @@ def vit(seed: int = 0, blocks: int = 4, width: int = 64, heads: int = 4, patch: 
     """A ViT with layer norms, attention and GELU in the parts that the standard had before opset 17."""
     make = Maker((1, 3, size, size), seed)
     count, head = (size // patch) ** 2, width // heads
-    patches = make.add(
-        "Conv", "x", make.weight(width, 3, patch, patch), make.weight(width), kernel_shape=[patch] * 2, strides=[patch] * 2
-    )  # fmt: skip
+    kernel = make.weight(width, 3, patch, patch)
+    patches = make.add("Conv", "x", kernel, make.weight(width), kernel_shape=[patch] * 2, strides=[patch] * 2)
     flat = make.add("Reshape", patches, make.constant(np.array([1, width, count])))
     x = make.add("Add", make.add("Transpose", flat, perm=[0, 2, 1]), make.weight(1, count, width))
     for _ in range(blocks):

@@ -68,8 +68,8 @@ def replacement_of(model: ir.Model, chip: Chip, candidate: Candidate) -> Replace
         if key in made:
             continue
         array = constant(value)
-        if array is not None and array.size <= _INSIDE and array.ndim <= 1 and value.const_value is not None:
-            node = ir.Node("", "Constant", [], [ir.AttrTensor("value", value.const_value)], num_outputs=1)
+        if array is not None and array.size <= _INSIDE and array.ndim <= 1:
+            node = ir.Node("", "Constant", [], [ir.AttrTensor("value", ir.tensor(array))], num_outputs=1)
             node.outputs[0].name = f"c{len(body)}"
             known[key] = node.outputs[0]
             body.append(node)
