@@ -286,7 +286,7 @@ def test_a_large_run_gives_its_scratch_memory_back(bundle: Bundle) -> None:
 def test_memory_is_flat_over_distinct_pictures(bundle: Bundle) -> None:
     """Every picture has another size, so every shape that is kept somewhere would show. The caches are small: full
     before the first measurement."""
-    engine = Engine.open(bundle, EngineOptions(prefix_cache_mib=1, feature_cache_mib=1))
+    engine = Engine.open(bundle, EngineOptions(prefix_cache_mib=1, feature_cache_mib=1, picture_cache_mib=1))
 
     def ask(number: int) -> None:
         answer_once(engine, asked(images=(picture(40 + number % 173, 40 + number % 191, number),), max_tokens=2))

@@ -129,7 +129,8 @@ class Engine:
         bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         with ThreadPoolExecutor(1) as pool:
             loading = pool.submit(_runner, bundle, options, sees=sees)
-            preparation = preparation or Preparation.open(bundle)
+            kept = options.picture_cache_mib * 1024 * 1024
+            preparation = preparation or Preparation.open(bundle, kept_bytes=kept)
             runner = loading.result()
         costs = RunCosts.of(bundle.model.get("plan", {}))
         engine = cls(runner, preparation, preparation.vocabulary, options, select=select, costs=costs)

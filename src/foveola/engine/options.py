@@ -34,6 +34,7 @@ class EngineOptions:
     prefill_alone: int = 1024  # and while nobody does
     prefix_cache_mib: int = 128  # keys and values of earlier prompts
     feature_cache_mib: int = 64  # visual tokens of earlier pictures
+    picture_cache_mib: int = 64  # decoded pictures, for whoever asks about one again
     guess: bool = True  # check several tokens at once where the bundle's plan says what that costs
     prepare_threads: int = 1  # decode and resize pictures beside the engine's own thread
     stall_after_s: float = 30.0  # work is due and nothing has moved for so long: not ready
@@ -48,8 +49,8 @@ class EngineOptions:
             raise ValueError(f"`threads` is {self.threads}; expected 1 to {MAX_THREADS}.")
         if self.provider not in NAMES:
             raise ValueError(f"`provider` is {self.provider!r}; expected one of {', '.join(NAMES)}.")
-        zero = ("spin_us", "queue_limit", "prefix_cache_mib", "feature_cache_mib", "red_zone_bytes")
-        for name in zero:
+        caches = ("prefix_cache_mib", "feature_cache_mib", "picture_cache_mib")
+        for name in ("spin_us", "queue_limit", "red_zone_bytes", *caches):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 0.")
         one = ("slots", "kv_mib", "prefill_chunk", "prefill_alone", "prepare_threads", "red_zone_every")

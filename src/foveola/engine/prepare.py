@@ -48,13 +48,13 @@ class Preparation:
         self.vocabulary = vocabulary
 
     @classmethod
-    def open(cls, bundle: Bundle, limits: Limits | None = None) -> Preparation:
+    def open(cls, bundle: Bundle, limits: Limits | None = None, kept_bytes: int = KEPT_BYTES) -> Preparation:
         """Read what is needed from a bundle. Raises ``Damaged``."""
         prompt_format = PromptFormat.from_bundle(bundle)
         table = TokenBytes(bundle.read("tokenizer.json").decode())
         vocabulary = Vocabulary(table, frozenset(prompt_format.eos_ids))
         geometry = geometry_of(bundle.model)
-        return cls(prompt_format, geometry, vocabulary, limits or Limits(), bundle.model.get("select"))
+        return cls(prompt_format, geometry, vocabulary, limits or Limits(), bundle.model.get("select"), kept_bytes)
 
     def __call__(self, request: Request) -> Prepared:
         """Do everything that does not need the graphs."""
