@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import cast
 
 from foveola.exchange import Answer, Piece, Request, TokenLogprob
@@ -60,14 +59,15 @@ class _Passing:
             text += self.stream.end()
         self._tokens += piece.tokens
         self._logprob += piece.logprob
-        self._each += piece.logprobs
+        if piece.logprobs:
+            self._each += piece.logprobs
         if self._each:
             self._came, self._went = self._came + piece.text, self._went + text
         if not text and piece.finish is None:
             return None
         finish = "content_filter" if piece.finish is not None and self.stream.stopped else piece.finish
-        each = self._told() if not self.stream.held or piece.finish is not None else ()
-        left = replace(piece, text=text, tokens=self._tokens, logprob=self._logprob, finish=finish, logprobs=each)
+        each = self._told() if self._each and (not self.stream.held or piece.finish is not None) else ()
+        left = Piece(text, self._tokens, self._logprob, finish, piece.usage, each)
         self._tokens, self._logprob = 0, 0.0
         return left
 
