@@ -12,7 +12,9 @@ import pytest
 
 pytest.importorskip("onnx_ir")
 
+import onnx
 import onnx_ir as ir
+from onnx import helper
 
 import foveola
 from foveola.exchange import Invalid
@@ -191,3 +193,32 @@ def test_refusals_say_what_to_do(tmp_path: Path) -> None:
     bind(model, {}, {"x": [1, 4, 6, 6]})
     with pytest.raises(Invalid, match=r"onnxruntime cannot run the model on x \[1, 4, 6, 6\]"):
         rewrite(model, CHIPS["mlu270"])
+
+
+def test_what_a_branch_reads_is_not_folded() -> None:
+    make = Maker((2, 4), 0)
+    branch = helper.make_graph(
+        [helper.make_node("Tanh", ["x"], ["inner"])], "branch", [], [onnx.ValueInfoProto(name="inner")]
+    )
+    yes = make.constant(np.asarray(True))
+    model = prepare(make.model(make.add("Relu", make.add("If", yes, then_branch=branch, else_branch=branch))))
+    report = rewrite(model, CHIPS["mlu270"])
+    assert not report.applied
+    assert report.whole == 0
+
+
+def test_weights_in_another_file_are_read_and_missed(tmp_path: Path) -> None:
+    make = Maker((1, 8, 6, 6), 0)
+    built = make.model(make.add("Relu", convolution(make, "x", 8, 16)))
+    ir.save(built, tmp_path / "net.onnx", external_data="net.data", size_threshold_bytes=0)
+    assert rewrite(open_model(tmp_path / "net.onnx"), CHIPS["mlu270"]).applied == Counter(["WinogradConvRelu"])
+    (tmp_path / "net.data").unlink()
+    with pytest.raises(Invalid, match="weights that net.onnx keeps in another file are missing; put it beside."):
+        open_model(tmp_path / "net.onnx")
+
+
+def test_what_cannot_be_run_proves_nothing() -> None:
+    model = conv_bn_relu()
+    traced = trace(model, random_inputs(model.graph.inputs, 1))
+    (fold,) = fold_norms.find(model, facts_of(model, traced))
+    assert prove(model, fold, {}).relative == np.inf

@@ -55,8 +55,9 @@ def facts_of(model: ir.Model, traced: Mapping[str, Array]) -> Facts:
             open_names.add(value.name)
     for node in model.graph:
         inputs = [value.name for value in node.inputs if value is not None]
-        any_open = any(name in open_names for name in inputs)
-        any_data = any(name in data for name in inputs) or node.op_type in _RANDOM
+        inner = any(one.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for one in node.attributes.values())
+        any_open = inner or any(name in open_names for name in inputs)  # what a branch reads is no input of its node
+        any_data = inner or any(name in data for name in inputs) or node.op_type in _RANDOM
         sizes = {
             value.name for value in node.inputs[0 if node.op_type in ("Range", "ConstantOfShape") else 1 :] if value
         }

@@ -60,6 +60,12 @@ def open_model(path: Path) -> ir.Model:
             "Give one part of the model.",
             field="model",
         )
+    try:
+        ir.external_data.load_to_model(model)
+    except (OSError, ValueError):
+        raise Invalid(
+            f"weights that {path.name} keeps in another file are missing; put it beside.", field="model"
+        ) from None
     return prepare(model)
 
 

@@ -52,8 +52,16 @@ def difference(old: Array, new: Array) -> float:
 def prove(model: ir.Model, replacement: Replacement, traced: Mapping[str, Array], seed: int = 0) -> Proof:
     """Run both on the values that the graph had, and on random ones of the same shapes.
 
-    Float inputs are drawn; whole numbers, booleans and weights are those of the graph.
+    Float inputs are drawn; whole numbers, booleans and weights are those of the graph. What cannot be run proves
+    nothing: the difference is infinite.
     """
+    try:
+        return _run_both(model, replacement, traced, seed)
+    except Exception:  # noqa: BLE001  the runtime has one class per kind of failure, without a common one
+        return Proof(math.inf, TOLERANCE, 0)
+
+
+def _run_both(model: ir.Model, replacement: Replacement, traced: Mapping[str, Array], seed: int) -> Proof:
     outside = _outside(replacement.old)
     own: dict[str, Array] = {
         value.name or "": value.const_value.numpy() for value in replacement.constants if value.const_value is not None

@@ -41,6 +41,8 @@ def _folded(conv: ir.Node, norm: ir.Node) -> tuple[Array, Array] | None:
     bias = constant(bias_value)
     if weight is None or any(one is None for one in numbers) or (bias_value is not None and bias is None):
         return None
+    if any(one is not None and one.ndim != 1 for one in numbers):
+        return None
     gamma, beta, mean, variance = (one.astype(np.float64) for one in numbers if one is not None)
     factor = gamma / np.sqrt(variance + number(norm, "epsilon", 1e-5))
     shape = [1] * weight.ndim
