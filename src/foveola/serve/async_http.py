@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import h11
 
 CHUNK = 64 * 1024
+SILENCE_S = 60.0  # a peer that says nothing for so long is gone
 MAX_LINE = 4 * 1024 * 1024
 
 
@@ -51,10 +52,11 @@ class Reply:
 
 
 async def next_event(connection: h11.Connection, reader: asyncio.StreamReader) -> object:
-    """The next event of a reply. Raises ``OSError`` where the peer breaks off or talks nonsense."""
+    """The next event of a reply. Raises ``OSError`` where the peer breaks off, falls silent or talks nonsense."""
     try:
         while (event := connection.next_event()) is h11.NEED_DATA:
-            connection.receive_data(await reader.read(CHUNK))
+            async with asyncio.timeout(SILENCE_S):
+                connection.receive_data(await reader.read(CHUNK))
     except h11.RemoteProtocolError:
         raise OSError("the peer broke off, or speaks no HTTP") from None
     if isinstance(event, h11.ConnectionClosed):
