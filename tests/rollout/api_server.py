@@ -34,6 +34,7 @@ BUILT_IN: dict[str, dict[str, tuple[str, bool]]] = {
            "Node": ("nodes", False)},
     "apps/v1": {"Deployment": ("deployments", True)},
     "policy/v1": {"PodDisruptionBudget": ("poddisruptionbudgets", True)},
+    "autoscaling/v2": {"HorizontalPodAutoscaler": ("horizontalpodautoscalers", True)},
     "coordination.k8s.io/v1": {"Lease": ("leases", True)},
     "networking.k8s.io/v1": {"NetworkPolicy": ("networkpolicies", True)},
     "rbac.authorization.k8s.io/v1": {"Role": ("roles", True), "RoleBinding": ("rolebindings", True),
@@ -176,7 +177,7 @@ class ApiServer:
         def work() -> None:
             for key, item in list(self.objects.items()):
                 if key[1] == "deployments":
-                    self._store(*key, {**item, "status": {"availableReplicas": item["spec"]["replicas"]}})
+                    self._store(*key, {**item, "status": {"availableReplicas": item["spec"].get("replicas", 1)}})
 
         self.call(work)
 

@@ -114,7 +114,8 @@ class Lab:
 
     def environ(self) -> dict[str, str]:
         paths = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "KUBECONFIG": str(self.config), "HOME": str(self.folder)}
-        return {"PATH": os.environ["PATH"], **paths}
+        # The emulated API sends no initial events, for which kubectl would wait a minute before it lists.
+        return {"PATH": os.environ["PATH"], "KUBE_FEATURE_WatchListClient": "false", **paths}
 
     def kubectl(self, *words: str, given: Any = None, fails: bool = False) -> str:
         binary = Path(sys.executable).parent / "kubectl"

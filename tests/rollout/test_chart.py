@@ -91,7 +91,9 @@ def test_everything_is_valid_kubernetes(tmp_path: Path) -> None:
     from foveola.rollout.objects import objects_of, service_objects
     from foveola.rollout.release import release_of
 
-    release = release_of(model(canary=canary()))
+    declared = model(canary=canary())
+    declared["spec"]["versions"][0]["autoscale"] = {"minReplicas": 2, "maxReplicas": 6}
+    release = release_of(declared)
     owner = {"apiVersion": "vlms.ai/v1alpha1", "kind": "VisionLanguageModel", "name": "ocr", "uid": "u"}
     body = split()
     body["metadata"]["uid"] = "u"

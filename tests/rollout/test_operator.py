@@ -13,7 +13,11 @@ from tests.rollout.making import Lab, canary, model, split
 
 pytest.importorskip("kopf", reason="the extra `rollout` is not installed")
 
+from foveola.exchange import Invalid
+from foveola.observe.definitions import QUEUED
 from foveola.rollout.crd import crds
+from foveola.rollout.objects import objects_of, owner_of
+from foveola.rollout.release import release_of
 
 
 @pytest.fixture
@@ -29,6 +33,41 @@ def weights(lab: Lab) -> list[tuple[str, int]]:
         return []
     table = json.loads(found["data"]["rds.json"])["resources"][0]["virtual_hosts"][0]["routes"]
     return [(one["name"], one["weight"]) for one in table[-1]["route"]["weighted_clusters"]["clusters"]]
+
+
+def scaled(least: int, most: int) -> dict[str, object]:
+    one = model()
+    one["spec"]["versions"][0]["autoscale"] = {"minReplicas": least, "maxReplicas": most, "queuePerReplica": 2.5}
+    return one
+
+
+def test_an_autoscaler_chooses_the_number_and_the_operator_leaves_it_alone() -> None:
+    body = {**scaled(2, 6), "metadata": {"name": "ocr", "namespace": "plant", "uid": "u"}}
+    found = objects_of(release_of(body), {"v1": 80, "v2": 20}, owner_of(body))
+    numbers = {one["metadata"]["name"]: one["spec"].get("replicas") for one in found if one["kind"] == "Deployment"}
+    assert numbers == {"ocr-v1": None, "ocr-v2": 1}
+    (one,) = [one for one in found if one["kind"] == "HorizontalPodAutoscaler"]
+    spec = one["spec"]
+    assert (spec["scaleTargetRef"]["name"], spec["minReplicas"], spec["maxReplicas"]) == ("ocr-v1", 2, 6)
+    assert spec["metrics"][0]["pods"]["metric"]["name"] == QUEUED.series
+    assert spec["metrics"][0]["pods"]["target"] == {"type": "AverageValue", "averageValue": "2500m"}
+
+
+def test_more_replicas_at_least_than_at_most_are_refused() -> None:
+    with pytest.raises(Invalid, match="v1 may have 6 to 2 replicas; minReplicas must not exceed maxReplicas"):
+        release_of(scaled(6, 2))
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_an_autoscaler_comes_and_goes_with_the_declaration(lab: Lab) -> None:
+    lab.operate()
+    lab.apply(scaled(2, 6))
+    lab.until(lambda: lab.api.names("horizontalpodautoscalers") == ["ocr-v1"])
+    lab.api.make_available()
+    lab.until(lambda: lab.status().get("phase") == "Ready")
+    lab.apply(model())
+    lab.until(lambda: lab.api.names("horizontalpodautoscalers") == [])
 
 
 @pytest.mark.process
@@ -53,7 +92,7 @@ def test_from_declaration_to_removal(lab: Lab) -> None:
     shown = lab.kubectl("get", "vlm")
     assert "PHASE" in shown
     assert "v1:80 v2:20" in shown
-    lab.kubectl("wait", "vlm/ocr", "--for=condition=Ready", "--timeout=90s")
+    lab.kubectl("wait", "vlm/ocr", "--for=condition=Ready", "--timeout=240s")
     # Somebody deletes what is ours: it comes again. A version is taken out: its things go.
     lab.kubectl("delete", "deployment", "ocr-v1", "--wait=false")
     lab.until(lambda: lab.api.find("deployments", "ocr-v1") is not None)
@@ -62,7 +101,7 @@ def test_from_declaration_to_removal(lab: Lab) -> None:
     lab.apply(one)
     lab.until(lambda: lab.api.names("deployments") == ["ocr-v1"])
     assert weights(lab) == [("v1", 100)]
-    lab.kubectl("delete", "vlm", "ocr", "--timeout=60s")
+    lab.kubectl("delete", "vlm", "ocr", "--timeout=240s")
     assert lab.api.names("visionlanguagemodels") == []
     assert lab.api.names("deployments") == lab.api.names("configmaps") == lab.api.names("services") == []
 

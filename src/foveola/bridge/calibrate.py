@@ -12,17 +12,22 @@ import numpy as np
 from foveola.bridge.context import ContextBook
 from foveola.bridge.corpus import Labelled
 from foveola.bridge.encoder import Encoder, Vectors
-from foveola.bridge.familiar import Wordings
 from foveola.bridge.intents import Intents
 from foveola.bridge.normalise import Normaliser, Understood
 from foveola.bridge.payload import NONE, Context
-from foveola.bridge.score import REVIEW_AT, Calibration, Floats, fit_logistic, reliability, review_threshold
+from foveola.bridge.score import (
+    FAMILIAR_AT,
+    REVIEW_AT,
+    Calibration,
+    Floats,
+    fit_logistic,
+    reliability,
+    review_threshold,
+)
 from foveola.bridge.sources import Sources
 
 PASS_WRONG = 0.01
 """The share of all instructions that may pass without review although they were understood wrongly."""
-PASS_UNFAMILIAR = 0.05
-"""The share of wordings unlike all of their own intent that may count as familiar."""
 CONTEXT = Context("ST04", 0.0, "L9001")
 _RULE_WEIGHTS, _ENCODER_WEIGHTS = (2.0, 3.0, 4.5, 6.0, 8.0), (0.0, 2.0, 4.0, 6.0, 9.0)
 _START = Calibration(1.0, 1.0, (), 0.1)
@@ -30,86 +35,45 @@ _START = Calibration(1.0, 1.0, (), 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """A corpus seen once: rules and nearness [N, intents] and the index [N] of the intent that was meant.
+    """A corpus seen once: rules and nearness [N, intents] and the index [N] of the intent that was meant."""
 
-    ``kind``: known (all words), forgetful (half of them), estranged (none of the intent's own).
-    """
-
+    items: tuple[Labelled, ...]
     understood: tuple[Understood, ...]
     rules: Floats
     near: Floats
     truth: np.ndarray[Any, np.dtype[np.int64]]
-    kind: str
 
 
 class Calibrator:
     """Fits and judges on parts of one corpus; every text is encoded once.
 
     Whoever writes the corpus also writes the words of the intents, and tomorrow's operator knows neither. So the fit
-    sees every instruction several times: with all words and phrases; ``strangers`` times with a random half of them
-    gone; and as often with none of the words and half of the phrases of the very intent that is meant, when words of
-    others that happen to stand there mislead. In the latter its own intent's wordings do not count as known either.
-    That is what an unknown wording looks like; the threshold must hold for it, and not on the average only.
+    sees every instruction several times: with all words and phrases, and ``strangers`` times with a random half of
+    them gone, which is what an unknown wording looks like.
     """
 
     def __init__(self, intents: Intents, encode: Encoder, items: Sequence[Labelled], *, strangers: int = 3) -> None:
         self._intents, self._encode, self._items = intents, remembering(encode), tuple(items)
         self._normaliser = Normaliser(intents, Sources(()), ContextBook(), self._encode, _START)
         self.views = self._see(intents)
-        self._strange = [self._see(forgetful(intents, seed), kind="forgetful") for seed in range(strangers)]
-        self._strange += [self._estrange(seed) for seed in range(strangers)]
+        self._strange = [self._see(forgetful(intents, seed)) for seed in range(strangers)]
 
-    def _see(self, intents: Intents, *, kind: str = "known") -> Views:
-        return self._views(*self._rows(intents, range(len(self._items))), kind)
-
-    def _rows(self, intents: Intents, which: Sequence[int]) -> tuple[list[Understood], list[int]]:
+    def _see(self, intents: Intents) -> Views:
         normaliser = Normaliser(intents, Sources(()), ContextBook(), self._encode, _START)
-        items = [self._items[i] for i in which]
-        understood = normaliser.understand([one.text for one in items], [one.kind for one in items])
-        return understood, [intents.names.index(intents[one.intent].id) for one in items]
-
-    @staticmethod
-    def _views(understood: Sequence[Understood], truth: Sequence[int], kind: str) -> Views:
-        rules, near = (np.stack([getattr(one, name) for one in understood]) for name in ("rule_row", "near_row"))
-        return Views(tuple(understood), rules, near, np.array(truth), kind)
-
-    def _estrange(self, seed: int) -> Views:
-        """Each instruction seen by somebody who lacks its intent's words."""
-        found: dict[int, Understood] = {}
-        for number, name in enumerate(self._intents.names):
-            own = [int(i) for i in np.flatnonzero(self.views.truth == number)]
-            if own:
-                found.update(zip(own, self._rows(estranged(self._intents, name, seed), own)[0], strict=True))
-        return self._views([found[i] for i in range(len(found))], list(self.views.truth), "estranged")
+        understood = normaliser.understand([one.text for one in self._items], [one.kind for one in self._items])
+        truth = [intents.names.index(intents[one.intent].id) for one in self._items]
+        return Views(
+            self._items,
+            tuple(understood),
+            np.stack([one.rule_row for one in understood]),
+            np.stack([one.near_row for one in understood]),
+            np.array(truth),
+        )
 
     def fit(self, part: Sequence[int], *, pass_wrong: float = PASS_WRONG) -> Calibration:
         """Weights by likelihood, coefficients by regression, the threshold by the share of wrong ones that may pass."""
         index = np.array(part)
         seen = [self.views, *self._strange]
-        rule, encoder = self._weights(index)
-        start = Calibration(rule, encoder, (), 0.1)
-        likeness = self._likeness(index)
-        familiar = [self._familiar(likeness, views.kind, index, seed) for seed, views in enumerate(seen)]
-        pairs = [self._features(views, start, index, near) for views, near in zip(seen, familiar, strict=True)]
-        features, wrong = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-        # Two-fold, by instruction: a threshold taken on the very data of the regression would be too hopeful.
-        held = np.zeros(len(wrong))
-        for fold in (0, 1):
-            mine = np.tile(np.arange(len(index)) % 2 == fold, len(seen))
-            fitted = Calibration(rule, encoder, fit_logistic(features[~mine], wrong[~mine]), 0.1)
-            held[mine] = fitted.wrong(features[mine])
-        kinds = np.repeat([views.kind for views in seen], len(index))
-        near = np.concatenate(familiar)
-        unlike = near[kinds == "estranged"] if self._strange else np.zeros(1)
-        familiar_at = float(np.quantile(unlike, 1 - PASS_UNFAMILIAR))
-        held[near < familiar_at] = 1.0
-        review = min(review_threshold(held[kinds == kind], wrong[kinds == kind], pass_wrong) for kind in set(kinds))
-        wordings = tuple(dict.fromkeys(self._items[i].text for i in index))
-        return Calibration(rule, encoder, fit_logistic(features, wrong), review, familiar_at, wordings)
-
-    def _weights(self, index: np.ndarray[Any, Any]) -> tuple[float, float]:
-        """Of rules and encoder; views without an intent's own words would only say that words are worth nothing."""
-        seen = [views for views in (self.views, *self._strange) if views.kind != "estranged"]
         rules, near, truth = (
             np.concatenate([getattr(views, name)[index] for views in seen]) for name in ("rules", "near", "truth")
         )
@@ -118,50 +82,38 @@ class Calibrator:
             shares = Calibration(rule, encoder, (), 0.1).shares(rules, near)
             return float(-np.log(shares[np.arange(len(truth)), truth] + 1e-12).mean())
 
-        return min(((r, e) for r in _RULE_WEIGHTS for e in _ENCODER_WEIGHTS), key=lambda pair: loss(*pair))
+        rule, encoder = min(((r, e) for r in _RULE_WEIGHTS for e in _ENCODER_WEIGHTS), key=lambda pair: loss(*pair))
+        pairs = [self._features(views, Calibration(rule, encoder, (), 0.1), index) for views in seen]
+        features, wrong = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
+        # Two-fold, by instruction: a threshold taken on the very data of the regression would be too hopeful.
+        held = np.zeros(len(wrong))
+        for fold in (0, 1):
+            mine = np.tile(np.arange(len(index)) % 2 == fold, len(seen))
+            fitted = Calibration(rule, encoder, fit_logistic(features[~mine], wrong[~mine]), 0.1)
+            held[mine] = fitted.wrong(features[mine])
+        review = review_threshold(held, wrong, pass_wrong)
+        wordings = tuple(dict.fromkeys(self._items[i].text for i in index))
+        return Calibration(rule, encoder, fit_logistic(features, wrong), review, wordings)
 
-    def _likeness(self, index: np.ndarray[Any, Any]) -> Floats:
-        """Likeness [part, phrases + part] of each instruction to every wording that is known when ``part`` is fitted."""
-        texts = [self.views.understood[i].text for i in index]
-        known = Wordings([*self._intents.wordings, *texts], self._intents.ids)
-        return np.stack([known.alike(text) for text in texts])
-
-    def _familiar(self, likeness: Floats, kind: str, index: np.ndarray[Any, Any], seed: int) -> Floats:
-        """Likeness [part] to the nearest known wording other than itself; of the kind of view, fewer are known."""
-        allowed = np.ones(likeness.shape, bool)
-        phrases = likeness.shape[1] - len(index)
-        allowed[np.arange(len(index)), phrases + np.arange(len(index))] = False
-        truth = self.views.truth[index]
-        if kind == "forgetful":
-            allowed &= np.random.default_rng(seed).random(likeness.shape[1]) < 0.5
-        elif kind == "estranged":
-            of = [number for number, one in enumerate(self._intents.all) for _ in one.phrases]
-            allowed &= np.concatenate([of, truth])[None, :] != truth[:, None]
-        near = np.where(allowed, likeness, 0.0).max(axis=1)
-        code = np.array([self.views.understood[i].rules.code for i in index])
-        return np.where(code & (kind == "known"), 1.0, near)
-
-    def _features(
-        self, views: Views, calibration: Calibration, index: np.ndarray[Any, Any], familiar: Floats
-    ) -> tuple[Floats, Floats]:
+    def _features(self, views: Views, calibration: Calibration, index: np.ndarray[Any, Any]) -> tuple[Floats, Floats]:
         shares = calibration.shares(views.rules[index], views.near[index])
         rows = [
-            self._normaliser.features(views.understood[i], row, CONTEXT, 1.0, float(near))
-            for i, row, near in zip(index, shares, familiar, strict=True)
+            self._normaliser.features(views.understood[i], row, CONTEXT, 1.0)
+            for i, row in zip(index, shares, strict=True)
         ]
         return np.array(rows), (shares.argmax(axis=1) != views.truth[index]).astype(np.float64)
 
     def judge(self, calibration: Calibration, part: Sequence[int]) -> dict[str, Any]:
         """Figures on ``part``: accuracies with baselines, reliability, and what passes at the threshold."""
         index = np.array(part)
-        known = Normaliser(self._intents, Sources(()), ContextBook(), self._encode, calibration)
-        familiar = np.array([known.familiar(self.views.understood[i]) for i in index])
-        features, wrong = self._features(self.views, calibration, index, familiar)
+        features, wrong = self._features(self.views, calibration, index)
         wrong_p = calibration.wrong(features)
         score = np.array([calibration.ambiguity(float(p)) for p in wrong_p])
+        knowing = Normaliser(self._intents, Sources(()), ContextBook(), self._encode, calibration)
+        familiar = np.array([knowing.familiar(self.views.understood[i]) >= FAMILIAR_AT for i in index])
         hostile = np.array(["hostile" in self.views.understood[i].rules.flags for i in index])
-        passed = (score < REVIEW_AT) & (familiar >= calibration.familiar_at) & ~hostile
-        lots = [(self._items[i], self.views.understood[i]) for i in index if self._items[i].lot]
+        passed = (score < REVIEW_AT) & familiar & ~hostile
+        lots = [(self.views.items[i], self.views.understood[i]) for i in index if self.views.items[i].lot]
         right = sum(self._lot(one) == (CONTEXT.lot if item.lot == "CTX" else item.lot) for item, one in lots)
         truth = self.views.truth[index]
         shares = calibration.shares(self.views.rules[index], self.views.near[index])
@@ -174,10 +126,10 @@ class Calibrator:
             "accuracy_rules_alone": round(float(self._rules_right(index).mean()), 4),
             "accuracy_encoder_alone": round(float((self.views.near[index].argmax(axis=1) == truth).mean()), 4),
             "lot_right": round(right / max(len(lots), 1), 4),
+            "unfamiliar": round(1 - float(familiar.mean()), 4),
             "reviewed": round(1 - float(passed.mean()), 4),
             "wrong_and_passed": round(float((wrong * passed).mean()), 4),
             "wrong_and_acted_on": round(float((wrong * passed * acts).mean()), 4),
-            "unfamiliar": round(float((familiar < calibration.familiar_at).mean()), 4),
             "wrong_of_passed": round(float((wrong * passed).sum() / max(passed.sum(), 1)), 4),
             "calibration_error": round(_calibration_error(wrong_p, wrong), 4),
             "reliability": reliability(wrong_p, wrong),
@@ -219,13 +171,6 @@ def forgetful(intents: Intents, seed: int) -> Intents:
         for one in intents.all
     ]
     return replace(intents, all=tuple(kept))
-
-
-def estranged(intents: Intents, name: str, seed: int) -> Intents:
-    """The same intents, of which one has no words or codes and a random half of its phrases."""
-    half = {one.id: one.phrases for one in forgetful(intents, seed).all}
-    bare = [replace(one, zh=(), en=(), codes=(), phrases=half[name]) if one.id == name else one for one in intents.all]
-    return replace(intents, all=tuple(bare))
 
 
 def _calibration_error(wrong_p: Floats, wrong: Floats) -> float:

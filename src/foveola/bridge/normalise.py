@@ -15,7 +15,7 @@ from foveola.bridge.intents import Intents
 from foveola.bridge.numbers import quantities, with_digits
 from foveola.bridge.payload import NONE, BridgePayload, Candidate, Context, RawInstruction, SourceKind, Verdict
 from foveola.bridge.rules import Rules, RuleVerdict
-from foveola.bridge.score import REVIEW_AT, Calibration, Floats, features_of
+from foveola.bridge.score import FAMILIAR_AT, REVIEW_AT, Calibration, Floats, features_of
 from foveola.bridge.sources import Source, Sources
 from foveola.bridge.text import MAX_CHARS, clean
 from foveola.exchange import Invalid
@@ -71,9 +71,7 @@ class Normaliser:
         """Likeness (0..1) to the nearest known wording; a machine's own code is known."""
         return 1.0 if one.rules.code else self._known.nearest(one.text)
 
-    def features(
-        self, one: Understood, shares: Floats, context: Context, confidence: float, familiar: float
-    ) -> list[float]:
+    def features(self, one: Understood, shares: Floats, context: Context, confidence: float) -> list[float]:
         """What ``Calibration.wrong`` wants to know about one instruction."""
         best = self.intents[self.intents.names[int(np.argmax(shares))]]
         lot, from_context = self.lot_of(one, context)
@@ -86,7 +84,6 @@ class Normaliser:
             unsettled=from_context and not context.settled,
             confidence=confidence,
             chars=len(one.text),
-            familiar=familiar,
         )
 
     def lot_of(self, one: Understood, context: Context) -> tuple[str | None, bool]:
@@ -105,15 +102,11 @@ class Normaliser:
         context = self.contexts.at(source.place, raw.src_id, raw.at_s, raw.arrived_s)
         (one,) = self.understand([raw.text], [source.kind])
         shares = self._calibration.shares(one.rule_row, one.near_row)
-        familiar = self.familiar(one)
-        features = self.features(one, shares, context, raw.confidence, familiar)
-        wrong = float(self._calibration.wrong(np.array([features]))[0])
+        wrong = float(self._calibration.wrong(np.array([self.features(one, shares, context, raw.confidence)]))[0])
         order = np.argsort(-shares, kind="stable")[:TOP]
         candidates = tuple(Candidate(self.intents.names[int(i)], float(shares[i])) for i in order)
         ambiguity = self._calibration.ambiguity(wrong)
         reasons = self._reasons(raw, one, context, candidates[0].intent)
-        if familiar < self._calibration.familiar_at:
-            reasons = (*reasons, "unfamiliar")
         if reasons:
             ambiguity = max(ambiguity, 1.0 if "hostile" in reasons else REVIEW_AT)
         intent, verdict = self._gate(source, candidates[0].intent, ambiguity)
@@ -145,6 +138,8 @@ class Normaliser:
             reasons.append("hostile")
         if len(clean(raw.text)) > MAX_CHARS:
             reasons.append("long")
+        if self.familiar(one) < FAMILIAR_AT:
+            reasons.append("unfamiliar")
         if "lot" in self.intents[intent].needs:
             lot, from_context = self.lot_of(one, context)
             if lot is None:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,11 @@ from foveola.exchange import Damaged
 
 BUILT_IN = Path(__file__).with_name("calibration.json")
 REVIEW_AT = 0.65
+FAMILIAR_AT = 0.35
+"""Likeness to the nearest known wording below which a person looks whatever the probabilities say, for those were
+fitted to other wordings. Nine tenths of ``corpus_develop.txt``, by which it was chosen, are below."""
 FEATURES = (
-    "one", "top", "margin", "agree", "silent", "missing", "unsettled", "unsure", "short", "nothing", "far", "strange",
-    "strange_words", *FLAGS,
+    "one", "top", "margin", "agree", "silent", "missing", "unsettled", "unsure", "short", "nothing", *FLAGS,
 )  # fmt: skip
 Floats = NDArray[np.float64]
 
@@ -31,13 +34,12 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The fitted numbers. ``review_p`` is the probability of being wrong from which a person looks; ``wordings`` are
-    the texts that were fitted to, and a text less like them than ``familiar_at`` goes to a person whatever it says."""
+    the texts that were fitted to, by which a wording is known to be unfamiliar."""
 
     rule_weight: float
     encoder_weight: float
     coefficients: tuple[float, ...]
     review_p: float
-    familiar_at: float = 0.0
     wordings: tuple[str, ...] = ()
 
     def shares(self, rules: Floats, nearness: Floats) -> Floats:
@@ -57,13 +59,9 @@ class Calibration:
 
 def features_of(
     shares: Floats, nearness: Floats, verdict: RuleVerdict, names: Sequence[str], *, missing: bool, unsettled: bool,
-    confidence: float, chars: int, familiar: float,
+    confidence: float, chars: int,
 ) -> list[float]:  # fmt: skip
-    """The features of one instruction from its row of shares and nearness (both [intents]).
-
-    ``familiar`` (0..1): likeness to the nearest known wording. Words of an intent that stand in an unfamiliar wording
-    are less to be trusted than in a familiar one, hence ``strange_words``.
-    """
+    """The features of one instruction from its row of shares and nearness (both [intents])."""
     order = np.argsort(-shares)
     top = names[int(order[0])]
     values = {
@@ -77,9 +75,6 @@ def features_of(
         "unsure": 1.0 - confidence,
         "short": float(chars < 4),
         "nothing": float(top == "NONE"),
-        "far": 1.0 - float(nearness.max()),
-        "strange": 1.0 - familiar,
-        "strange_words": (1.0 - familiar) * float(bool(verdict.scores)),
     }
     values |= {flag: float(flag in verdict.flags) for flag in FLAGS}
     return [values[name] for name in FEATURES]
@@ -109,7 +104,7 @@ def review_threshold(wrong_p: Floats, wrong: Floats, share: float) -> float:
     # Half way to the next one, so that the last that may pass does; never so loose that only certainty is reviewed.
     last = int(allowed[-1]) if len(allowed) else 0
     following = wrong_p[order[min(last + 1, len(order) - 1)]]
-    return float(np.clip((wrong_p[order[last]] + following) / 2, 0.002, 0.5))
+    return float(np.clip((wrong_p[order[last]] + following) / 2, 0.03, 0.5))
 
 
 def reliability(wrong_p: Floats, wrong: Floats, bins: int = 5) -> list[dict[str, float]]:
@@ -128,8 +123,9 @@ def load_calibration(path: Path = BUILT_IN) -> Calibration:
         document: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
         if tuple(document["features"]) != FEATURES:  # type: ignore[arg-type]
             raise ValueError
-        numbers = {name: document[name] for name in ("rule_weight", "encoder_weight", "review_p", "familiar_at")}
-        lists = {name: tuple(document[name]) for name in ("coefficients", "wordings")}  # type: ignore[arg-type]
+        numbers = {name: document[name] for name in ("rule_weight", "encoder_weight", "review_p")}
+        given: dict[str, Any] = dict(document)
+        lists = {name: tuple(given[name]) for name in ("coefficients", "wordings")}
         return Calibration(**lists, **numbers)  # type: ignore[arg-type]
     except (OSError, ValueError, KeyError, TypeError):
         raise Damaged(f"{path.name} is no calibration of this version; run `foveola bridge calibrate`.") from None

@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "Service": ("api/v1", "services"),
     "ConfigMap": ("api/v1", "configmaps"),
     "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
+    "HorizontalPodAutoscaler": ("apis/autoscaling/v2", "horizontalpodautoscalers"),
     "ResourceClaimTemplate": ("apis/resource.k8s.io/v1", "resourceclaimtemplates"),
     "Lease": ("apis/coordination.k8s.io/v1", "leases"),
     "VisionLanguageModel": (f"apis/{GROUP}/{API_VERSION}", "visionlanguagemodels"),

@@ -53,6 +53,20 @@ def _version() -> Json:
             "bundle": {"type": "string", "maxLength": 400},
             "gpu": _gpu(),
             "resources": _object({"cpu": _QUANTITY, "memory": _QUANTITY}),
+            "autoscale": _object(
+                {
+                    "minReplicas": {"type": "integer", "minimum": 1, "maximum": 64},
+                    "maxReplicas": {"type": "integer", "minimum": 1, "maximum": 64},
+                    "queuePerReplica": {"type": "number", "minimum": 0.1, "maximum": 1024, "default": 1},
+                },
+                ["minReplicas", "maxReplicas"],
+                [
+                    {
+                        "rule": "self.minReplicas <= self.maxReplicas",
+                        "message": "minReplicas must not exceed maxReplicas",
+                    }
+                ],
+            ),
         },
         ["name", "image"],
     )

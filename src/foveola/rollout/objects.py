@@ -7,10 +7,13 @@ from typing import Any
 from foveola.exchange import Invalid
 from foveola.rollout.envoy import files_of
 from foveola.rollout.gpu import Claim, claim_of
-from foveola.rollout.release import API_VERSION, GROUP, Gpu, Release, Version
+from foveola.rollout.release import API_VERSION, GROUP, Autoscale, Gpu, Release, Version
 
 Json = dict[str, Any]
 MANAGER = "foveola-operator"
+WEIGHT, CONCURRENCY = "vlms.ai/weight", "vlms.ai/max-concurrency"
+"""Annotations of a pod that the scheduler extender reads."""
+QUEUE_METRIC = "foveola_queue_depth"
 POD_SECURITY: Json = {"runAsNonRoot": True, "runAsUser": 10001, "fsGroup": 10001,
                       "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
 SECURITY: Json = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
@@ -31,10 +34,13 @@ def _metadata(name: str, namespace: str, labels: Json, owner: Json) -> Json:
 
 
 def deployment(
-    name: str, namespace: str, labels: Json, owner: Json, *, image: str, replicas: int, port: int, env: Json,
-    cpu: str = "1", memory: str = "2Gi", claim: Claim | None = None,
+    name: str, namespace: str, labels: Json, owner: Json, *, image: str, replicas: int | None, port: int, env: Json,
+    cpu: str = "1", memory: str = "2Gi", claim: Claim | None = None, notes: Json | None = None,
 ) -> Json:  # fmt: skip
-    """One Deployment under restricted pod security, with probes, scrape annotations and its GPU."""
+    """One Deployment under restricted pod security, with probes, scrape annotations and its GPU.
+
+    ``replicas`` None: an autoscaler chooses, and the operator must not own the number.
+    """
     limits: Json = {"cpu": cpu, "memory": memory, **(claim.limits if claim else {})}
     resources: Json = {"requests": {"cpu": cpu, "memory": memory}, "limits": limits}
     if claim and claim.claims:
@@ -59,13 +65,14 @@ def deployment(
     }
     if claim and claim.pod_claims:
         pod["resourceClaims"] = list(claim.pod_claims)
-    notes = {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
+    scrape = {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
+    notes = {**scrape, **(notes or {})}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": _metadata(name, namespace, labels, owner),
         "spec": {
-            "replicas": replicas,
+            **({} if replicas is None else {"replicas": replicas}),
             "selector": {"matchLabels": labels},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
             "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": pod},
@@ -85,6 +92,27 @@ def disruption_budget(name: str, namespace: str, labels: Json, owner: Json) -> J
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
             "metadata": _metadata(name, namespace, labels, owner),
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}}}  # fmt: skip
+
+
+def autoscaler(name: str, namespace: str, labels: Json, owner: Json, scale: Autoscale) -> Json:
+    """A HorizontalPodAutoscaler by requests that wait in each pod, which an adapter serves from Prometheus.
+
+    It grows at once and shrinks slowly: a replica that loads a model is of no use for a minute.
+    """
+    metric = {"type": "Pods", "pods": {"metric": {"name": QUEUE_METRIC},
+              "target": {"type": "AverageValue", "averageValue": f"{round(scale.queue * 1000)}m"}}}  # fmt: skip
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": _metadata(name, namespace, labels, owner),
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": scale.least,
+            "maxReplicas": scale.most,
+            "metrics": [metric],
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
+        },
+    }
 
 
 def version_labels(release: Release, version: Version) -> Json:
@@ -113,12 +141,17 @@ def objects_of(release: Release, weights: dict[str, int], owner: Json) -> list[J
             env["FOVEOLA_SERVE_BUNDLE"] = version.bundle
         found.append(
             deployment(
-                name, release.namespace, labels, owner, image=version.image, replicas=version.replicas,
+                name, release.namespace, labels, owner, image=version.image,
+                replicas=None if version.autoscale else version.replicas,
                 port=release.port, env=env, cpu=version.cpu, memory=version.memory, claim=claim,
+                # The declared weight: a canary's present one would start every pod anew at each step.
+                notes={WEIGHT: str(version.weight), CONCURRENCY: str(version.max_concurrency)},
             )
         )  # fmt: skip
         found.append(service(name, release.namespace, labels, owner, release.port))
         found.append(disruption_budget(name, release.namespace, labels, owner))
+        if version.autoscale:
+            found.append(autoscaler(name, release.namespace, labels, owner, version.autoscale))
     files = files_of(
         release, weights, {one.name: (f"{release.name}-{one.name}", release.port) for one in release.versions}
     )

@@ -13,7 +13,8 @@ from foveola.rollout.cluster import Cluster, Json
 from foveola.rollout.objects import objects_of, owner_of, service_objects
 from foveola.rollout.release import Release, release_of
 
-PRUNED = ("Deployment", "Service", "ConfigMap", "PodDisruptionBudget", "ResourceClaimTemplate")
+PRUNED = ("HorizontalPodAutoscaler", "Deployment", "Service", "ConfigMap", "PodDisruptionBudget",
+          "ResourceClaimTemplate")  # fmt: skip
 Observe = Callable[[Release, Progress], Awaitable[Observed]]
 """What is known of a canary since its step began."""
 
@@ -118,8 +119,10 @@ async def _ready(cluster: Cluster, objects: list[Json]) -> tuple[bool, str]:
         metadata = item["metadata"]
         found: dict[str, Any] = await cluster.get("Deployment", metadata["namespace"], metadata["name"]) or {}
         available = found.get("status", {}).get("availableReplicas", 0)
-        if available < item["spec"]["replicas"]:
-            waiting.append(f"{metadata['name']} {available}/{item['spec']['replicas']}")
+        # Where an autoscaler chooses the number, it stands in the cluster and not in the declaration.
+        wanted = item["spec"].get("replicas", found.get("spec", {}).get("replicas", 1))
+        if available < wanted:
+            waiting.append(f"{metadata['name']} {available}/{wanted}")
     return not waiting, ", ".join(waiting)
 
 

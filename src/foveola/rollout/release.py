@@ -26,6 +26,15 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Autoscale:
+    """Between how many replicas Kubernetes may choose, so that each has ``queue`` requests waiting on average."""
+
+    least: int
+    most: int
+    queue: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Version:
     """One version: ``weight`` is its share among all weights, ``max_concurrency`` what one replica answers at once."""
 
@@ -38,6 +47,7 @@ class Version:
     gpu: Gpu | None = None
     cpu: str = "1"
     memory: str = "2Gi"
+    autoscale: Autoscale | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +144,18 @@ def _version(one: Mapping[str, Any]) -> Version:
         gpu=Gpu(gpu["mode"], gpu["model"], gpu.get("fraction"), gpu.get("memoryMiB")) if gpu else None,
         cpu=resources.get("cpu", "1"),
         memory=resources.get("memory", "2Gi"),
+        autoscale=_autoscale(one["name"], one["autoscale"]) if one.get("autoscale") else None,
     )
+
+
+def _autoscale(version: str, one: Mapping[str, Any]) -> Autoscale:
+    found = Autoscale(one["minReplicas"], one["maxReplicas"], float(one.get("queuePerReplica", 1.0)))
+    if found.least > found.most:
+        raise Invalid(
+            f"{version} may have {found.least} to {found.most} replicas; minReplicas must not exceed maxReplicas.",
+            field="spec.versions",
+        )
+    return found
 
 
 def _canary(one: Mapping[str, Any]) -> Canary:
