@@ -159,6 +159,13 @@ def test_nothing_is_rolled_back_without_a_confirmation(browser: Any, server: tup
     visit.page.get_by_role("button", name="Do it").click()
     visit.page.locator("#patch-told.error").wait_for()  # nothing was patched, and the server says so
     assert len(sent()) == 1
+    broken = {"name": "new.safetensors", "mimeType": "application/octet-stream", "buffer": b"no weights"}
+    visit.page.set_input_files("#weights", broken)
+    visit.page.get_by_role("button", name="Replace…").click()
+    assert "visual of foveola-tiny is replaced by new.safetensors" in visit.page.locator("#confirm-words").inner_text()
+    visit.page.get_by_role("button", name="Do it").click()
+    told = visit.page.locator("#patch-told.error").get_by_text("weights.safetensors")
+    told.wait_for()  # the form arrived whole, and what it holds is refused
     visit.context.close()
 
 
