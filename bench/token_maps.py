@@ -1,6 +1,6 @@
-"""Token maps for docs/visual-tokens.md: held-out pictures, and what the model keeps of them.
+"""Token maps for docs/visual-tokens.md: generated pictures, and what the model keeps of them.
 
-    python bench/token_maps.py --bundle DIR --data DIR     writes docs/images/visual-tokens-<n>.png
+    python bench/token_maps.py --bundle DIR     writes docs/images/visual-tokens-<n>.png
 
 From left to right: the picture, half of its visual tokens, a quarter. The bundle must have a place of selection.
 """
@@ -16,29 +16,28 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from foveola.bench.paper import draw, read_paper
+from foveola.bench.work import encoded
 from foveola.compress.token_map import strip, token_map
 from foveola.engine.engine import Engine
 from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions
 from foveola.exchange import Refusal, Request, Sampling, Turn
+from foveola.tiny import scenes
 
-KINDS = ("steel: defect", "magnetic: defect", "generated: name")
+SEEDS = (3, 11, 26)
 OUT = Path(__file__).parent.parent / "docs" / "images"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", type=Path, metavar="DIR", required=True)
-    parser.add_argument("--data", type=Path, metavar="DIR", required=True, help="the project's data folder")
     arguments = parser.parse_args(argv)
     OUT.mkdir(parents=True, exist_ok=True)
-    paper = read_paper(arguments.data, generated=8)
     try:
         engine = Engine.open(arguments.bundle.resolve(), EngineOptions())
-        for number, kind in enumerate(KINDS, 1):
-            (one,) = draw([question for question in paper if question.kind == kind], 1)
-            maps(engine, one.image).save(OUT / f"visual-tokens-{number}.png")
+        for number, seed in enumerate(SEEDS, 1):
+            one = scenes.scene(np.random.default_rng(seed), 224, 224, counts=(0, 1))
+            maps(engine, encoded(one.pixels, "PNG")).save(OUT / f"visual-tokens-{number}.png")
         engine.close(1)
     except Refusal as refusal:
         print(f"token_maps.py: {refusal.message}", file=sys.stderr)

@@ -81,3 +81,13 @@ def test_two_models_do_not_share_a_registry() -> None:
     one, other = some_metrics(), some_metrics()
     one(Record("a", "answered", 0.1, 0.1, None, USAGE))
     assert value(other, "ocr_qps_total") == 0
+
+
+def test_the_greatest_queue_depth_is_remembered() -> None:
+    metrics, depth = some_metrics(), [0.0]
+    metrics.watch_queue(lambda: depth[0], lambda: 0.0)
+    depth[0] = 3.0
+    metrics(Record("r", "answered", 0.1))
+    depth[0] = 1.0
+    assert value(metrics, "foveola_queue_depth") == 1
+    assert value(metrics, "foveola_queue_depth_most") == 3

@@ -22,6 +22,8 @@ class Metrics:
     def __init__(self, *, model_hash: str, region: str = "") -> None:
         """``model_version`` is the beginning of ``model_hash``."""
         self.registry = CollectorRegistry()
+        self._depth: Callable[[], float] = lambda: 0.0
+        self._most = 0.0
         self._labels = {"model_version": model_hash[:VERSION_CHARS], "region": region}
         self._counters = {d: Counter(d.name, d.help, self._of(d), registry=self.registry) for d in _of_kind("counter")}
         self._gauges = {d: Gauge(d.name, d.help, self._of(d), registry=self.registry) for d in _of_kind("gauge")}
@@ -43,13 +45,17 @@ class Metrics:
         return metric.labels(**self._labels, **labels)
 
     def watch_queue(self, queued: Callable[[], float], active: Callable[[], float]) -> None:
-        """Ask these two whenever the metrics are read."""
-        self._gauges[names.QUEUED].labels(**self._labels).set_function(queued)
-        self._gauges[names.ACTIVE].labels(**self._labels).set_function(active)
+        """Ask these two whenever the metrics are read, and the first at every request for its greatest value."""
 
-    def watch_most(self, most: Callable[[], float]) -> None:
-        """Ask for the greatest queue depth whenever the metrics are read."""
-        self._gauges[names.QUEUED_MOST].labels(**self._labels).set_function(most)
+        def depth() -> float:
+            now = queued()
+            self._most = max(self._most, now)
+            return now
+
+        self._depth = depth
+        self._gauges[names.QUEUED].labels(**self._labels).set_function(depth)
+        self._gauges[names.QUEUED_MOST].labels(**self._labels).set_function(lambda: self._most)
+        self._gauges[names.ACTIVE].labels(**self._labels).set_function(active)
 
     def watch_accuracy(self, accuracy: Accuracy) -> None:
         """Ask for the accuracy whenever the metrics are read."""
@@ -69,6 +75,7 @@ class Metrics:
 
     def __call__(self, record: Record) -> None:
         """Count one request."""
+        self._depth()
         self.count(names.QPS)
         if record.outcome == "cancelled":
             self.count(names.CANCELLED)
