@@ -28,7 +28,8 @@ class Replacement:
     """``old`` nodes, in order, whose last output is ``was``; ``new`` nodes whose last output is ``now``.
 
     No new nodes: ``now`` is a value that is there already. ``function`` is what a new node calls; ``constants`` are
-    weights that only the new nodes read. ``rule`` names who found it.
+    weights that only the new nodes read; ``fixed`` values are
+    not drawn for the proof, since no input decides them. ``rule`` names who found it.
     """
 
     rule: str
@@ -38,6 +39,7 @@ class Replacement:
     now: ir.Value
     function: ir.Function | None = None
     constants: tuple[ir.Value, ...] = field(default=())
+    fixed: tuple[ir.Value, ...] = field(default=())
 
 
 def open_model(path: Path) -> ir.Model:

@@ -77,7 +77,7 @@ def _run_both(model: ir.Model, replacement: Replacement, traced: Mapping[str, Ar
         for value in outside:
             name = value.name or ""
             array = traced[name]
-            drawn = run and array.dtype.kind == "f" and constant(value) is None
+            drawn = run and array.dtype.kind == "f" and constant(value) is None and value not in replacement.fixed
             feeds[name] = draw.standard_normal(array.shape).astype(array.dtype) if drawn else array
         (was,) = before.run(None, feeds)
         (now,) = after.run(None, {**feeds, **own})

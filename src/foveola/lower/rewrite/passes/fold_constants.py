@@ -36,4 +36,5 @@ def find(model: ir.Model, facts: Facts) -> Iterator[Replacement]:
             type=ir.TensorType(ir.DataType.from_numpy(array.dtype)),
             const_value=ir.tensor(array, name=f"{name}.folded"),
         )
-        yield Replacement(RULE, (node,), value, (), held, constants=(held,))
+        fixed = tuple(one for one in node.inputs if one is not None and one.name not in facts.data)
+        yield Replacement(RULE, (node,), value, (), held, constants=(held,), fixed=fixed)
