@@ -5,6 +5,7 @@ import pytest
 
 from foveola.learn.federate.aggregate import (
     aggregate,
+    agreement,
     capped_weights,
     centred_clip,
     clip_norms,
@@ -17,6 +18,7 @@ RNG = np.random.default_rng(2)
 TRUE = np.full(64, 0.05, np.float32)
 HONEST = (TRUE + 0.01 * RNG.standard_normal((80, 64))).astype(np.float32)
 EVEN = np.full(100, 0.01)
+ZEROS = np.zeros(64, np.float32)
 
 
 def attacked(evil: float) -> np.ndarray:
@@ -50,7 +52,7 @@ def test_centred_clipping_holds_where_the_mean_collapses() -> None:
 def test_all_rules_agree_where_all_nodes_do() -> None:
     updates = np.repeat(TRUE[None], 5, axis=0)
     for rule in ("mean", "centred", "median", "trimmed"):
-        found = aggregate(rule, updates, np.full(5, 7), centre=np.zeros(64, np.float32), clip=1.0, weight_cap=2.0)
+        found, _ = aggregate(rule, updates, np.full(5, 7), np.zeros(5), centre=ZEROS, clip=1.0, weight_cap=2.0)
         assert found == pytest.approx(TRUE, abs=1e-6), rule
 
 
@@ -64,3 +66,20 @@ def test_median_and_trimmed_mean_ignore_extremes() -> None:
 def test_the_median_of_sparse_updates_says_nothing() -> None:
     sparse = HONEST * (RNG.random(HONEST.shape) < 0.1)
     assert not median(sparse.astype(np.float32)).any()
+
+
+def test_a_node_that_pulls_against_the_others_no_longer_counts() -> None:
+    updates = np.concatenate([HONEST, -HONEST[:20]])
+    examples = np.full(100, 7)
+    found, scores = aggregate("centred", updates, examples, np.zeros(100), centre=ZEROS, clip=1.0, weight_cap=2.0)
+    assert (scores[:80] > 0).all()
+    assert (scores[80:] < 0).all()
+    assert found == pytest.approx(TRUE, abs=0.01)
+    _, kept = aggregate("centred", updates, examples, np.full(100, 9.0), centre=ZEROS, clip=1.0, weight_cap=2.0)
+    assert (kept > 0).all()  # one strange round does not undo many good ones
+
+
+def test_the_agreement_leaves_a_nodes_own_part_out() -> None:
+    updates = np.eye(3, 64, dtype=np.float32)
+    weights = np.full(3, 1 / 3)
+    assert agreement(updates, weights, weighted_mean(updates, weights)) == pytest.approx(np.zeros(3), abs=1e-6)

@@ -55,15 +55,16 @@ def test_many_nodes_come_close_to_one_place_with_a_twentieth_of_the_bytes() -> N
     assert report["largest_update_bytes"] < 0.1 * report["dense_bytes"]  # 3 kB: headers weigh more than at width 768
 
 
-@pytest.mark.parametrize("attack", ["scale", "noise"])
+@pytest.mark.parametrize("attack", ["flip", "scale", "noise"])
 def test_a_fifth_of_malicious_nodes_does_little_harm(attack: str) -> None:
-    honest = simulated(OPTIONS).report(FEATURES[HELD], LABELS[HELD])["accuracy"]
-    harmed = simulated(replace(OPTIONS, malicious=0.2, attack=attack)).report(FEATURES[HELD], LABELS[HELD])["accuracy"]
-    assert harmed > honest - 0.04
+    harmed = simulated(replace(OPTIONS, malicious=0.2, attack=attack))
+    assert harmed.report(FEATURES[HELD], LABELS[HELD])["accuracy"] > 0.85  # honest nodes alone reach 0.9
+
+
+def test_the_bare_mean_collapses_under_flipped_updates() -> None:
     bare = FederationOptions(width=48, rule="mean", clip=1e9)
-    collapsed = simulated(replace(OPTIONS, malicious=0.2, attack=attack), bare)
-    if attack == "flip":
-        assert collapsed.report(FEATURES[HELD], LABELS[HELD])["accuracy"] < honest - 0.3
+    collapsed = simulated(replace(OPTIONS, rounds=8, malicious=0.2), bare)
+    assert collapsed.report(FEATURES[HELD], LABELS[HELD])["accuracy"] < 0.6
 
 
 def test_a_node_holds_what_the_server_holds_and_refuses_what_does_not_continue_it() -> None:

@@ -15,6 +15,8 @@ from foveola.learn.federate.codec import Floats
 Weights = NDArray[np.float64]
 CENTRED_PASSES = 3
 TRIMMED_SHARE = 0.2
+REMEMBERED = 0.97
+"""How much of a node's score is left after a round: the early rounds, where honest nodes agree most, tell most."""
 _SLACK = 1e-12
 
 
@@ -71,12 +73,36 @@ def trimmed_mean(updates: Floats, share: float = TRIMMED_SHARE) -> Floats:
     return inner
 
 
-def aggregate(rule: str, updates: Floats, examples: NDArray[np.int64], *, centre: Floats, clip: float,
-              weight_cap: float) -> Floats:  # fmt: skip
-    """One update out of many by ``rule`` (``options.RULES``), after every norm was clipped."""
+def agreement(updates: Floats, weights: Weights, change: Floats) -> Weights:
+    """float64 ``[K]``: the cosine of each update with what the others made of the round (its own part is taken out)."""
+    norms = np.sqrt(np.einsum("ks,ks->k", updates, updates, dtype=np.float64))
+    own = weights * norms**2
+    along = (updates @ change).astype(np.float64) - own
+    rest = np.sqrt(np.maximum(float(change @ change) - 2 * weights * (along + own) + (weights * norms) ** 2, _SLACK))
+    cosines: Weights = along / np.maximum(norms * rest, _SLACK)
+    return cosines
+
+
+def aggregate(
+    rule: str, updates: Floats, examples: NDArray[np.int64], scores: Weights, *, centre: Floats, clip: float,
+    weight_cap: float,
+) -> tuple[Floats, Weights]:  # fmt: skip
+    """One update out of many by ``rule`` (``options.RULES``), after every norm was clipped; and new scores.
+
+    ``scores`` float64 ``[K]`` is how far each node agreed with the others so far, 0 for a new one. Under ``centred`` a
+    node that has pulled against the others for long (score below 0) does not count while most others do; one that is
+    different only now and then stays, which keeps rare classes in.
+    """
     weights, held = capped_weights(examples, weight_cap), clip_norms(updates, clip)
     if rule == "mean":
-        return weighted_mean(held, weights)
+        return weighted_mean(held, weights), scores
     if rule == "median":
-        return median(held)
-    return trimmed_mean(held) if rule == "trimmed" else centred_clip(held, weights, centre)
+        return median(held), scores
+    if rule == "trimmed":
+        return trimmed_mean(held), scores
+    change = centred_clip(held, weights, centre)
+    scores = REMEMBERED * scores + agreement(held, weights, change)
+    trusted = scores >= 0
+    if trusted.all() or trusted.sum() <= len(trusted) / 2:
+        return change, scores
+    return centred_clip(held[trusted], weights[trusted] / weights[trusted].sum(), centre), scores

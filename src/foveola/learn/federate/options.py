@@ -21,7 +21,7 @@ class FederationOptions:
 
     rows: int = ROWS
     width: int = 768
-    keep: float = 0.1
+    keep: float = 0.08
     clip: float = 1.0
     rule: str = "centred"
     quorum: int = 2
@@ -32,7 +32,7 @@ class FederationOptions:
         if self.rows != ROWS or not 1 <= self.width <= MAX_WIDTH:
             raise Invalid(f"A prompt has {ROWS} rows of 1 to {MAX_WIDTH} numbers, not {self.rows} of {self.width}.")
         if not 0 < self.keep <= 1:
-            raise Invalid(f"keep is {self.keep}; expected a share above 0 and at most 1, such as 0.1.", field="keep")
+            raise Invalid(f"keep is {self.keep}; expected a share above 0 and at most 1, such as 0.08.", field="keep")
         if not self.clip > 0:
             raise Invalid(f"clip is {self.clip}; expected a norm above 0, such as 1.0.", field="clip")
         if self.rule not in RULES:

@@ -25,7 +25,7 @@ class Problem:
 
     temperature: float = 10.0
     l2: float = 1e-3
-    rate: float = 0.01
+    rate: float = 0.05
 
     def gradient(self, prompt: Floats, features: Floats, labels: Labels) -> Floats:
         """float32 ``[ROWS, width]`` of the loss at ``prompt`` on ``features`` ``[N, width]``, ``labels`` ``[N]``."""

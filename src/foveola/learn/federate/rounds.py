@@ -54,7 +54,7 @@ class Federation:
         """Start from a prompt of zeros. Without a ``folder`` nothing is remembered. Raises FileExistsError where the
         folder already holds a federation."""
         zeros = [np.zeros(options.rows * options.width, np.float32) for _ in range(3)]
-        state = disk.State(options, 0, *zeros, {})
+        state = disk.State(options, 0, *zeros, {}, {})
         if folder is not None:
             if (folder / "state").exists():
                 raise FileExistsError(f"{folder.name} already holds a federation; resume it, or name another folder")
@@ -127,9 +127,11 @@ class Federation:
         nodes = sorted(self._updates)  # the order of arrival must not change the sum
         updates = np.stack([self._updates[node].sparse.dense() for node in nodes])
         examples = np.array([self._updates[node].examples for node in nodes], np.int64)
-        change = aggregate(
-            options.rule, updates, examples, centre=state.centre, clip=options.clip, weight_cap=options.weight_cap
-        )
+        scores = np.array([state.scores.get(node, 0.0) for node in nodes])
+        change, scores = aggregate(
+            options.rule, updates, examples, scores,
+            centre=state.centre, clip=options.clip, weight_cap=options.weight_cap,
+        )  # fmt: skip
         feedback = Feedback(len(state.prompt), state.residual)
         sparse = feedback.encode(change, options.keep)
         message = pack(Update(options.rows, options.width, self.round, 0, self._base, len(nodes), sparse))
@@ -137,6 +139,7 @@ class Federation:
         after = disk.State(
             options, self.round + 1, state.prompt + sparse.dense(), change, feedback.residual,
             kept | {self.round: message} if options.history else {},
+            state.scores | dict(zip(nodes, scores.tolist(), strict=True)),
         )  # fmt: skip
         if self._folder is not None:
             disk.save(self._folder, after)

@@ -27,7 +27,7 @@ class SimulationOptions:
     update comes after the round was closed; ``malicious`` the share of nodes that run ``attack``."""
 
     nodes: int = 100
-    rounds: int = 100
+    rounds: int = 40
     steps: int = 10
     concentration: float = 0.3
     away: float = 0.1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _ARRAYS = ("prompt", "centre", "residual")
 @dataclass(slots=True, eq=False)
 class State:
     """``prompt``, ``centre`` (the last aggregate) and ``residual`` (not yet broadcast) are float32 ``[size]``;
-    ``broadcasts`` holds the newest broadcasts by the round that they ended."""
+    ``broadcasts`` holds the newest broadcasts by the round that they ended; ``scores`` how far nodes agreed so far."""
 
     options: FederationOptions
     round: int
@@ -39,6 +40,7 @@ class State:
     centre: Floats
     residual: Floats
     broadcasts: dict[int, bytes]
+    scores: dict[int, float]
 
 
 def save(folder: Path, state: State) -> None:
@@ -48,7 +50,7 @@ def save(folder: Path, state: State) -> None:
             (staging / f"{name}.f32").write_bytes(getattr(state, name).astype("<f4").tobytes())
         for number, data in state.broadcasts.items():
             (staging / f"broadcast-{number:08d}").write_bytes(data)
-        told = {"round": state.round, "options": asdict(state.options)}
+        told = {"round": state.round, "options": asdict(state.options), "scores": state.scores}
         (staging / ROUND_FILE).write_text(json.dumps(told) + "\n", encoding="utf-8")
         write_seal(staging, SEAL_FILE, format=FORMAT, name="federation", created=utc_now(), lineage=())
 
@@ -67,7 +69,7 @@ def load(folder: Path) -> State:
     arrays = {name: _array(root, f"{name}.f32", options.rows * options.width) for name in _ARRAYS}
     names = sorted(name for name in seal.files if name.startswith("broadcast-"))
     broadcasts = {int(name.removeprefix("broadcast-")): (root / name).read_bytes() for name in names}
-    return State(options, number, arrays["prompt"], arrays["centre"], arrays["residual"], broadcasts)
+    return State(options, number, arrays["prompt"], arrays["centre"], arrays["residual"], broadcasts, _scores(told))
 
 
 def keep_update(folder: Path, number: int, node: int, data: bytes) -> None:
@@ -104,6 +106,13 @@ def _options(data: Any) -> FederationOptions:
         return FederationOptions(**data)
     except (TypeError, Refusal):
         raise Damaged(f"{ROUND_FILE}: options are not those of a federation of this version.") from None
+
+
+def _scores(told: Mapping[str, Any]) -> dict[int, float]:
+    try:
+        return {int(node): float(score) for node, score in told["scores"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise Damaged(f"{ROUND_FILE}: scores are numbers by node.") from None
 
 
 def _array(root: Path, name: str, size: int) -> Floats:
