@@ -119,7 +119,7 @@ def test_the_command_prints_figures_and_writes_a_prompt(tmp_path: Path, capsys: 
     (["--nodes", "0"], "nodes, rounds and steps are at least 1"),
     (["--keep", "0"], "keep is 0.0; expected a share above 0"),
     (["--malicious", "1.5"], "shares from 0 to below 1"),
-    (["--width", "1"], "expected 2 to 4096"),
+    (["--width", "1"], "expected 2 to 1864"),
     (["--features", "no.npz"], "no.npz cannot be read; expected a .npz"),
 ])  # fmt: skip
 def test_strange_arguments_are_refused(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:

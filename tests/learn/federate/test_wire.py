@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from foveola.learn.federate import index
 from foveola.learn.federate.codec import compress
-from foveola.learn.federate.options import Rejected
-from foveola.learn.federate.wire import MAX_BYTES, OVERHEAD_BYTES, Snapshot, Update, digest, pack, unpack
+from foveola.learn.federate.options import MAX_BYTES, MAX_WIDTH, Rejected
+from foveola.learn.federate.wire import OVERHEAD_BYTES, Snapshot, Update, digest, pack, unpack
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.standard_normal(16 * 768).astype(np.float32)
@@ -49,6 +49,7 @@ def test_nothing_over_the_limit_is_made_or_read() -> None:
     wide = compress(RNG.standard_normal(16 * 8192).astype(np.float32), 1.0)
     with pytest.raises(ValueError, match="over the limit of 120000"):
         pack(Update(16, 8192, 0, 1, b"12345678", 1, wide))
+    assert len(pack(Snapshot(0, np.ones((16, MAX_WIDTH), np.float32)))) <= MAX_BYTES
     with pytest.raises(Rejected, match="120001 bytes came; at most 120000") as caught:
         unpack(bytes(MAX_BYTES + 1))
     assert caught.value.reason == "oversize"

@@ -66,8 +66,6 @@ def trimmed_mean(updates: Floats, share: float = TRIMMED_SHARE) -> Floats:
     """The mean of every coordinate without its ``share`` largest and ``share`` smallest values."""
     count = len(updates)
     cut = min(int(count * share), (count - 1) // 2)
-    if cut == 0:
-        return updates.mean(axis=0)
     ordered = np.partition(updates, (cut, count - cut - 1), axis=0)
     inner: Floats = ordered[cut : count - cut].mean(axis=0)
     return inner

@@ -16,7 +16,7 @@ from foveola.artifact.prompt import ROWS, write_prompt
 from foveola.exchange import Invalid
 from foveola.learn.federate.attacks import ATTACKS
 from foveola.learn.federate.codec import Floats
-from foveola.learn.federate.options import RULES, FederationOptions
+from foveola.learn.federate.options import MAX_WIDTH, RULES, FederationOptions
 from foveola.learn.federate.problem import Labels, accuracy, normalised, synthetic
 from foveola.learn.federate.simulate import Simulation, SimulationOptions
 
@@ -83,8 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _data(arguments: argparse.Namespace) -> tuple[Floats, Labels]:
     if arguments.features is None:
-        if not 2 <= arguments.width <= 4096:
-            raise Invalid(f"--width is {arguments.width}; expected 2 to 4096.")
+        if not 2 <= arguments.width <= MAX_WIDTH:
+            raise Invalid(f"--width is {arguments.width}; expected 2 to {MAX_WIDTH}.")
         return synthetic(_SYNTHETIC, arguments.width, np.random.default_rng(arguments.seed))
     wanted = f"a .npz with finite features [N, width] and labels [N] in 0..{ROWS - 1}"
     try:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foveola.artifact.prompt import MAX_WIDTH, ROWS
+from foveola.artifact.prompt import ROWS
 from foveola.exchange import Invalid, Refusal
 
+MAX_BYTES = 120_000
+"""No message is longer."""
+MAX_WIDTH = 1_864
+"""The widest prompt of which a snapshot, 4 bytes a number, still fits into one message."""
 RULES = ("centred", "mean", "trimmed", "median")
 
 

@@ -53,8 +53,8 @@ class Federation:
     ) -> Federation:
         """Start from a prompt of zeros. Without a ``folder`` nothing is remembered. Raises FileExistsError where the
         folder already holds a federation."""
-        zeros = [np.zeros(options.rows * options.width, np.float32) for _ in range(3)]
-        state = disk.State(options, 0, *zeros, {}, {})
+        zeros = np.zeros(options.rows * options.width, np.float32)
+        state = disk.State(options, 0, prompt=zeros, centre=zeros, residual=zeros, broadcasts={}, scores={})
         if folder is not None:
             if (folder / "state").exists():
                 raise FileExistsError(f"{folder.name} already holds a federation; resume it, or name another folder")

@@ -21,8 +21,7 @@ from foveola.artifact.bundle import utc_now
 from foveola.artifact.seal import check_seal, read_json, read_seal, write_seal
 from foveola.exchange import Damaged, Refusal
 from foveola.learn.federate.codec import Floats
-from foveola.learn.federate.options import FederationOptions
-from foveola.learn.federate.wire import MAX_BYTES
+from foveola.learn.federate.options import MAX_BYTES, FederationOptions
 
 FORMAT = "foveola.federation/1"
 SEAL_FILE, ROUND_FILE = "federation.json", "round.json"

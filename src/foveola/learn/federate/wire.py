@@ -32,9 +32,8 @@ import numpy as np
 
 from foveola.learn.federate import index
 from foveola.learn.federate.codec import Floats, Sparse
-from foveola.learn.federate.options import Rejected
+from foveola.learn.federate.options import MAX_BYTES, Rejected
 
-MAX_BYTES = 120_000
 MAGIC, VERSION = b"FVPU", 1
 UPDATE, BROADCAST, SNAPSHOT = 1, 2, 3
 BASE_BYTES = 8
