@@ -27,12 +27,12 @@ async def test_an_engine_that_is_silent_while_answers_are_due_is_not_ready() -> 
     async with laid(answer, ServeOptions(stall_s=60), clock=clock) as table:
         clock.now += 1000
         table.service.check_ready()  # nothing is due: silence is no stall
-        first = table.service.answer(table.service.served, REQUEST)
+        first = table.service.answer(table.service.served.answer, REQUEST)
         piece = asyncio.create_task(anext(first))
-        await answer.begun.wait()
+        await asyncio.wait_for(answer.begun.wait(), 30)
         clock.now += 59
         table.service.check_ready()
-        second = table.service.answer(table.service.served, REQUEST)
+        second = table.service.answer(table.service.served.answer, REQUEST)
         waiting = asyncio.create_task(anext(second))
         await asyncio.sleep(0)
         clock.now += 2  # a newcomer does not hide that the engine is silent
