@@ -44,10 +44,6 @@ def _vision_section(config: Config, preprocessor: Config) -> dict[str, Any]:
     }
 
 
-def _token_ids(config: Config, generation: Config) -> dict[str, int | list[int] | None]:
-    return {"image": settings.image_token(config), **settings.end_and_pad(config, generation)}
-
-
 IDEFICS3 = Family(
     model_type="idefics3",
     model_class="Idefics3ForConditionalGeneration",
@@ -77,7 +73,7 @@ IDEFICS3 = Family(
     tower_shape=_tower_shape,
     vision_section=_vision_section,
     text_section=llama_text,
-    token_ids=_token_ids,
+    token_ids=settings.token_ids,
     evidence_layer=llama_evidence,
 )
 """The record of Idefics3."""

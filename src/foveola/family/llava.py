@@ -87,10 +87,6 @@ def _anyres_section(config: Config, preprocessor: Config) -> dict[str, Any]:
     }
 
 
-def _token_ids(config: Config, generation: Config) -> dict[str, int | list[int] | None]:
-    return {"image": settings.image_token(config), **settings.end_and_pad(config, generation)}
-
-
 LLAVA = Family(
     model_type="llava",
     model_class="LlavaForConditionalGeneration",
@@ -108,7 +104,7 @@ LLAVA = Family(
     tower_shape=tile_shape,
     vision_section=_square_section,
     text_section=llama_text,
-    token_ids=_token_ids,
+    token_ids=settings.token_ids,
     evidence_layer=llama_evidence,
 )
 """The record of LLaVA-1.5."""

@@ -150,3 +150,8 @@ def used_blocks(vision: Config, layer: object) -> int | None:
         )
     depth = int(required(vision, "num_hidden_layers"))
     return layer if layer >= 0 else depth + 1 + layer
+
+
+def token_ids(config: Config, generation: Config) -> dict[str, int | list[int] | None]:
+    """Ids of the tokens that the edge needs, where all of them stand in the configuration."""
+    return {"image": image_token(config), **end_and_pad(config, generation)}

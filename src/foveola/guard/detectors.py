@@ -7,6 +7,7 @@ the packages are never imported, and what they depend on need not be installed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -55,7 +56,7 @@ PLATES = Search(sides=(480, 800, 1280), score=0.1)
 _STEP = 32  # both networks halve the picture five times
 
 
-class Detector:
+class Detector(ABC):
     """One network at several sizes; ``find`` returns boxes ``[n, 5]``: left, top, right, bottom, score."""
 
     def __init__(self, kind: Kind, session: Any, search: Search) -> None:
@@ -89,8 +90,9 @@ class Detector:
         boxes[:, :4] /= scale
         return boxes
 
+    @abstractmethod
     def _boxes(self, padded: Floats) -> Floats:
-        raise NotImplementedError
+        """What the network finds in a padded picture."""
 
 
 class FaceDetector(Detector):

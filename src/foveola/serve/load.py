@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from foveola.engine.engine import Engine
     from foveola.engine.options import EngineOptions
     from foveola.guard.verdict import Verdict
-    from foveola.observe import Watch
     from foveola.observe.traces import Tracing
 
 
@@ -49,7 +48,6 @@ def load(
     """
     # Imported here, in the thread that loads, so that the port answers before the runtime is there.
     from foveola.artifact import Bundle
-    from foveola.drift.watch import DriftWatch
     from foveola.guard.guards import Guards
     from foveola.observe import Metrics, definitions, observed
     from foveola.observe.accuracy import Accuracy
@@ -67,11 +65,10 @@ def load(
     metrics.watch_queue(lambda: engine.health().queued, lambda: engine.health().active)
     accuracy = Accuracy()
     metrics.watch_accuracy(accuracy)
-    watch = DriftWatch(drift, (_tell_drift,)) if drift is not None and drift.reference is not None else None
+    watch = _drift(drift)
     tracing = _tracing(traces, bundle, region)
-    watches: list[Watch] = [metrics, accuracy]
-    watches += [watching(watch, metrics)] if watch is not None else []
-    watches += [tracing] if tracing is not None else []
+    optional = (watching(watch, metrics) if watch is not None else None, tracing)
+    watches = [metrics, accuracy, *(one for one in optional if one is not None)]
 
     def tell(verdict: Verdict) -> None:
         metrics.count(definitions.VERDICTS, guard=verdict.guard, outcome=verdict.outcome)
@@ -148,6 +145,13 @@ def _tell(verdict: Verdict) -> None:
     if verdict.outcome != "passed":
         told: dict[str, Any] = {"guard": verdict.guard, "outcome": verdict.outcome, **verdict.detail}
         log.event(logging.INFO, "verdict", id=verdict.id, route=verdict.route, **told)
+
+
+def _drift(options: DriftOptions | None) -> DriftWatch | None:
+    """A watch over the pictures, where there is a reference for them. Raises ``Damaged``."""
+    from foveola.drift.watch import DriftWatch
+
+    return DriftWatch(options, (_tell_drift,)) if options is not None and options.reference is not None else None
 
 
 def _tell_drift(found: Event) -> None:
