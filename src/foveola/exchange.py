@@ -51,7 +51,8 @@ class Request:
 
     At most ``visual_tokens`` of each picture reach the decoder; None leaves it to the bundle. Higher ``priority`` goes
     first; of equal ones, each ``client`` gets its share. After ``deadline_s`` seconds nobody waits for the answer.
-    ``trace`` is the W3C ``traceparent`` that came with it.
+    ``trace`` is the W3C ``traceparent`` that came with it. ``visual_prompt`` names learnt rows that stand before the
+    first picture; empty for none.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Request:
     client: str = ""
     deadline_s: float | None = None
     trace: str = ""
+    visual_prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +103,15 @@ class Evidence:
     """Attention of the last prompt position over one picture's visual tokens, at the bundle's evidence layer.
 
     ``weights`` are row-major over ``grid`` = (rows, columns) of visual tokens and sum to ``mass``, the share
-    of all attention that fell on this picture (0..1). ``summary`` is the mean of the picture's visual features.
+    of all attention that fell on this picture (0..1). ``summary`` is the mean of the picture's visual features;
+    ``texture`` says how the picture is encoded (``foveola.intake.texture``), nothing where somebody else decoded it.
     """
 
     grid: tuple[int, int]
     weights: tuple[float, ...]
     mass: float
     summary: tuple[float, ...] = ()
+    texture: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +129,22 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptUse:
+    """The visual prompt that an answer was given under: its name, the hash of its seal, and how many tokens it took."""
+
+    name: str
+    hash: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What an answer cost. Token counts are what the decoder read: they include the chat template, and the visual
     tokens that were kept, which ``visual_tokens`` counts; ``images`` tell how many there were before.
 
     ``model_hash`` is that of the weights that gave the answer, all of it; empty where they cannot change.
-    ``cached_tokens`` of the prompt were known from before and not computed again.
+    ``cached_tokens`` of the prompt were known from before and not computed again. ``visual_prompt`` is the one that was
+    applied; its tokens are part of ``prompt_tokens``, not of ``visual_tokens``.
     """
 
     prompt_tokens: int
@@ -142,6 +156,7 @@ class Usage:
     model_hash: str = ""
     route: Route | None = None
     cached_tokens: int = 0
+    visual_prompt: PromptUse | None = None
 
 
 @dataclass(frozen=True, slots=True)

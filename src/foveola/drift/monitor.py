@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from foveola.drift.charts import Cusum, MeanChart
+from foveola.drift.charts import Cusum, MeanChart, Peaks
 from foveola.drift.martingale import BINS, Jumper, Ranks
 from foveola.drift.observation import Floats, Observation
 from foveola.drift.reference import Reference
 from foveola.drift.rule import DescribedRule, Level
 from foveola.exchange import Damaged
 
-Chart = Literal["looks", "features", "certified"]
-FORMAT = "foveola.drift-state/1"
+Chart = Literal["looks", "features", "texture", "certified"]
+FORMAT = "foveola.drift-state/2"
 LOOK_MEMORY = 0.05  # the weight of the newest map in the picture of what changed
 MOST_CAMERAS = 256
 OTHERS = "others"  # what cameras beyond the bound are counted under, so that memory and labels stay bounded
@@ -48,6 +48,7 @@ class Alarm:
 @dataclass(slots=True)
 class _Camera:
     mean: Floats
+    texture: Floats
     ranks: Ranks
     look: Floats
     frames: int = 0
@@ -79,11 +80,12 @@ class Monitor:
     def __init__(self, reference: Reference, options: MonitorOptions | None = None, *, seed: int = 0) -> None:
         self._reference, self._options = reference, options or MonitorOptions()
         self._cusum, self._chart = Cusum(), MeanChart()
-        charts = 1 if reference.feature_peaks is None else 2
-        rate = self._options.false_alarms / 10_000 / charts
-        self._bounds: dict[Chart, float] = {"looks": reference.map_peaks.threshold(rate)}
-        if reference.feature_peaks is not None:
-            self._bounds["features"] = reference.feature_peaks.threshold(rate)
+        peaks: dict[Chart, Peaks | None] = {
+            "looks": reference.map_peaks, "features": reference.feature_peaks, "texture": reference.texture_peaks,
+        }  # fmt: skip
+        known = {chart: found for chart, found in peaks.items() if found is not None}
+        rate = self._options.false_alarms / 10_000 / len(known)
+        self._bounds: dict[Chart, float] = {chart: found.threshold(rate) for chart, found in known.items()}
         self._bounds["certified"] = float(np.log(max(1, self._options.cameras) / self._options.certified))
         self._cameras: dict[str, _Camera] = {}
         self._ties = np.random.default_rng(seed)
@@ -99,6 +101,9 @@ class Monitor:
         residual = self._reference.residual(seen)
         if residual is not None:
             camera.mean = self._chart.step(camera.mean, residual)
+        encoding = self._reference.texture_residual(seen)
+        if encoding is not None:
+            camera.texture = self._chart.step(camera.texture, encoding)
         if camera.frames % self._reference.memory == 0:
             p = camera.ranks.add(self._reference.strangeness(seen), float(self._ties.random()))
             camera.bets = camera.bets.step(p)
@@ -138,12 +143,15 @@ class Monitor:
 
     def _fresh(self) -> _Camera:
         reference = self._reference
-        return _Camera(np.zeros(reference.means.shape[1]), Ranks(reference.strange), reference.templates[0])
+        texture = np.zeros(0 if reference.texture is None else len(reference.texture.axes))
+        return _Camera(np.zeros(reference.means.shape[1]), texture, Ranks(reference.strange), reference.templates[0])
 
     def _values(self, camera: _Camera) -> dict[Chart, float]:
         values: dict[Chart, float] = {"looks": camera.sum_}
         if "features" in self._bounds:
             values["features"] = self._chart.distance(camera.mean)
+        if "texture" in self._bounds:
+            values["texture"] = self._chart.distance(camera.texture)
         values["certified"] = camera.bets.log_total
         return values
 
@@ -151,9 +159,8 @@ class Monitor:
         """Writes where all cameras stand, as JSON, whole or not at all."""
         cameras = {
             name: {
-                "frames": c.frames, "sum": c.sum_, "mean": c.mean.tolist(), "bets": c.bets.log_capital,
-                "ranks": c.ranks.counts.tolist(),
-                "raised": sorted(c.raised),
+                "frames": c.frames, "sum": c.sum_, "mean": c.mean.tolist(), "texture": c.texture.tolist(),
+                "bets": c.bets.log_capital, "ranks": c.ranks.counts.tolist(), "raised": sorted(c.raised),
             }
             for name, c in self._cameras.items()
         }  # fmt: skip
@@ -179,9 +186,12 @@ class Monitor:
         self._cameras = cameras
 
     def _camera_of(self, state: dict[str, Any]) -> _Camera:
-        mean = np.asarray(state["mean"], np.float64)
-        if mean.shape != self._fresh().mean.shape or not np.isfinite(mean).all():
+        fresh = self._fresh()
+        mean, texture = (np.asarray(state[name], np.float64) for name in ("mean", "texture"))
+        if (mean.shape, texture.shape) != (fresh.mean.shape, fresh.texture.shape):
             raise ValueError("another reference")
+        if not (np.isfinite(mean).all() and np.isfinite(texture).all()):
+            raise ValueError("no numbers")
         low, middle, high = (float(x) for x in state["bets"])
         raised = {chart for chart in state["raised"] if chart in self._bounds}
         counts = np.asarray(state["ranks"], np.int64)
@@ -190,6 +200,7 @@ class Monitor:
         ranks = Ranks(self._reference.strange, counts)
         return _Camera(
             mean,
+            texture,
             ranks,
             self._reference.templates[0],
             int(state["frames"]),

@@ -1,8 +1,8 @@
-"""What is watched of one answered request: where the model looked, and what it saw."""
+"""What is watched of one answered request: where the model looked, what it saw, and how the picture is encoded."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,21 @@ class Observation:
     """One picture of one answer.
 
     ``label`` is what the answer named (its class); ``map`` float64 ``[SIDE, SIDE]`` sums to 1; ``features`` float64
-    ``[H]`` is the mean of the picture's visual features, empty where the bundle gives none.
+    ``[H]`` is the mean of the picture's visual features, empty where the bundle gives none; ``texture`` float64 ``[T]``
+    says how it is encoded (``foveola.intake.texture``), empty where that is not known.
     """
 
     camera: str
     label: str
     map: Floats
     features: Floats
+    texture: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 def observe(camera: str, label: str, evidence: Evidence) -> Observation:
     """What the evidence of one picture says."""
-    return Observation(camera, label, heat_map(evidence), np.asarray(evidence.summary, np.float64))
+    summary, texture = (np.asarray(values, np.float64) for values in (evidence.summary, evidence.texture))
+    return Observation(camera, label, heat_map(evidence), summary, texture)
 
 
 def heat_map(evidence: Evidence) -> Floats:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from foveola.drift.charts import Cusum, MeanChart, Peaks, blocks, memory_of
 from foveola.drift.kernel import KernelMap
 from foveola.drift.observation import Floats, Observation, pearson
+from foveola.drift.whitening import Whitening
 from foveola.exchange import Damaged, Invalid
 
-FORMAT = "foveola.drift/1"
+FORMAT = "foveola.drift/2"
 LEAST = 60
 OWN = 12  # a class with fewer reference pictures is compared with all of them
 HORIZON, RUNS = 4000, 96
@@ -30,7 +32,8 @@ class Reference:
 
     ``templates`` float64 [C, SIDE, SIDE] and ``means`` float64 [C, WAVES] per class of ``labels``, the first for all
     together; ``looks`` are the mean and deviation of the map score, ``strange`` the sorted scores of held-back frames,
-    ``memory`` how many frames apart they are independent. ``kernel`` is None where the bundle gives no features.
+    ``memory`` how many frames apart they are independent. ``kernel`` is None where the bundle gives no features,
+    ``texture`` where nobody said how the pictures are encoded.
     """
 
     labels: tuple[str, ...]
@@ -43,6 +46,8 @@ class Reference:
     map_peaks: Peaks
     feature_peaks: Peaks | None
     frames: int
+    texture: Whitening | None = None
+    texture_peaks: Peaks | None = None
 
     def _row(self, label: str) -> int:
         return self.labels.index(label) if label in self.labels else 0
@@ -59,6 +64,12 @@ class Reference:
         residual: Floats = self.kernel(seen.features) - self.means[self._row(seen.label)]
         return residual
 
+    def texture_residual(self, seen: Observation) -> Floats | None:
+        """How the picture is encoded, from its class's mean, in standard deviations [T]."""
+        if self.texture is None or len(seen.texture) != len(self.texture.axes):
+            return None
+        return self.texture(seen.texture, self._row(seen.label))
+
     def strangeness(self, seen: Observation) -> float:
         """One number per frame for the martingale: the greater of both scores' sizes."""
         residual = self.residual(seen)
@@ -67,15 +78,17 @@ class Reference:
     def save(self, path: Path) -> None:
         """Writes one ``.npz`` file, whole or not at all."""
         arrays = {"templates": self.templates, "means": self.means, "strange": self.strange}
-        if self.kernel is not None:
-            arrays |= {f"kernel_{name}": getattr(self.kernel, name) for name in KernelMap.__slots__}
-        told = {
-            "format": FORMAT, "labels": self.labels, "looks": self.looks, "memory": self.memory, "frames": self.frames,
-            "map_peaks": asdict(self.map_peaks), "feature_peaks": self.feature_peaks and asdict(self.feature_peaks),
-        }  # fmt: skip
+        for part in PARTS:
+            if (model := getattr(self, part)) is not None:
+                arrays |= {f"{part}_{field.name}": getattr(model, field.name) for field in fields(model)}
+        told: dict[str, Any] = {name: getattr(self, name) for name in ("labels", "looks", "memory", "frames")}
+        for name in PEAKS:
+            peaks: Peaks | None = getattr(self, name)
+            told[name] = None if peaks is None else asdict(peaks)
         unfinished = path.with_name(path.name + ".partial")
         with unfinished.open("wb") as out:
-            np.savez_compressed(out, told=np.array(json.dumps(told)), **arrays)  # type: ignore[arg-type]
+            text = json.dumps({"format": FORMAT, **told})
+            np.savez_compressed(out, told=np.array(text), **arrays)  # type: ignore[arg-type]
         unfinished.replace(path)
 
     @classmethod
@@ -87,20 +100,28 @@ class Reference:
                 arrays = {name: data[name] for name in data.files if name != "told"}
             if told["format"] != FORMAT:
                 raise ValueError(told["format"])
-            kernel = None
-            if "kernel_centre" in arrays:
-                kernel = KernelMap(**{name: arrays[f"kernel_{name}"] for name in KernelMap.__slots__})
-            features = told["feature_peaks"]
+            parts = {part: _part(kind, part, arrays) for part, kind in PARTS.items()}
+            features, texture = (told[name] and Peaks(**told[name]) for name in PEAKS[1:])
             return cls(
-                tuple(told["labels"]), arrays["templates"], arrays["means"], kernel, tuple(told["looks"]),
-                arrays["strange"], told["memory"], Peaks(**told["map_peaks"]), Peaks(**features) if features else None,
-                told["frames"],
+                tuple(told["labels"]), arrays["templates"], arrays["means"], parts["kernel"], tuple(told["looks"]),
+                arrays["strange"], told["memory"], Peaks(**told["map_peaks"]), features, told["frames"],
+                parts["texture"], texture,
             )  # fmt: skip
         except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
             raise Damaged(
                 f"{path.name} is not a whole drift reference of the form {FORMAT}; "
                 "make it anew with `foveola drift calibrate`"
             ) from error
+
+
+PARTS: Mapping[str, Any] = {"kernel": KernelMap, "texture": Whitening}
+PEAKS = ("map_peaks", "feature_peaks", "texture_peaks")
+
+
+def _part(kind: Any, part: str, arrays: Mapping[str, Any]) -> Any:
+    """A part of the reference from its arrays; None where it has none."""
+    names = [field.name for field in fields(kind)]
+    return kind(**{name: arrays[f"{part}_{name}"] for name in names}) if f"{part}_{names[0]}" in arrays else None
 
 
 def calibrate(seen: Sequence[Observation], *, seed: int = 0) -> Reference:
@@ -127,16 +148,22 @@ def calibrate(seen: Sequence[Observation], *, seed: int = 0) -> Reference:
     labels = (EVERY, *sorted(label for label, n in counts.items() if n >= OWN and label != EVERY))
     of = {label: [s for s in model if label in (EVERY, s.label)] for label in labels}
     templates = np.stack([np.mean([s.map for s in of[label]], 0) for label in labels])
-    kernel = KernelMap.fit(np.stack([s.features for s in model]), seed) if _featured(seen) else None
-    means = np.zeros((len(labels), 0))
-    if kernel is not None:
+    means, kernel, texture = np.zeros((len(labels), 0)), None, None
+    if _whole([s.features for s in seen]):
+        kernel = KernelMap.fit(np.stack([s.features for s in model]), seed)
         means = np.stack([kernel(np.stack([s.features for s in of[label]])).mean(0) for label in labels])
-    rough = Reference(labels, templates, means, kernel, (0.0, 1.0), np.zeros(0), 1, Peaks(0, 1, 1), None, len(seen))
+    if _whole([s.texture for s in seen]):
+        texture = Whitening.fit([np.stack([s.texture for s in of[label]]) for label in labels])
+    none = Peaks(0, 1, 1)
+    rough = Reference(
+        labels, templates, means, kernel, (0.0, 1.0), np.zeros(0), 1, none, None, len(seen), texture
+    )  # fmt: skip
     return _with_charts(rough, held, seed)
 
 
-def _featured(seen: Sequence[Observation]) -> bool:
-    return len(seen[0].features) > 0 and len({len(s.features) for s in seen}) == 1
+def _whole(vectors: Sequence[Floats]) -> bool:
+    """Whether every frame brought numbers, and as many."""
+    return len(vectors[0]) > 0 and len({len(vector) for vector in vectors}) == 1
 
 
 def _with_charts(rough: Reference, held: Sequence[Observation], seed: int) -> Reference:
@@ -149,14 +176,21 @@ def _with_charts(rough: Reference, held: Sequence[Observation], seed: int) -> Re
     # a mean of n frames is off by about 1/√n deviations: the bounds must hold where the true one lies that much higher
     off = (memory / len(held)) ** 0.5
     map_peaks = Peaks.fit(Cusum().peaks(scores[order] + off), HORIZON)
-    feature_peaks, means = None, rough.means
-    if rough.kernel is not None:
-        residuals = np.stack([r for s in held if (r := rough.residual(s)) is not None])
-        # the held-back frames also say where the means are: both halves together know them better than one
-        bias = residuals.mean(0) / 2
-        means, residuals = means + bias, residuals - residuals.mean(0)
-        # the distance to a reference of n frames is that much greater than to the true mean
-        wider = 1 + memory * (2 - MeanChart().memory) / MeanChart().memory / rough.frames
-        feature_peaks = Peaks.fit(wider * MeanChart().peaks(residuals, order), HORIZON)
-    settled = replace(rough, means=means, looks=looks, memory=memory, map_peaks=map_peaks, feature_peaks=feature_peaks)
+    settled = replace(rough, looks=looks, memory=memory, map_peaks=map_peaks)
+    # the distance to a reference of n frames is that much greater than to the true mean
+    wider = 1 + memory * (2 - MeanChart().memory) / MeanChart().memory / rough.frames
+
+    def peaks_of(residuals: Floats) -> Peaks:
+        return Peaks.fit(wider * MeanChart().peaks(residuals - residuals.mean(0), order), HORIZON)
+
+    # the held-back frames also say where the means are: both halves together know them better than one
+    features = [r for s in held if (r := rough.residual(s)) is not None]
+    if features:
+        settled = replace(
+            settled, means=rough.means + np.mean(features, 0) / 2, feature_peaks=peaks_of(np.stack(features))
+        )
+    textures = [r for s in held if (r := rough.texture_residual(s)) is not None]
+    if rough.texture is not None and textures:
+        texture = rough.texture.moved(np.mean(textures, 0) / 2)
+        settled = replace(settled, texture=texture, texture_peaks=peaks_of(np.stack(textures)))
     return replace(settled, strange=np.sort([settled.strangeness(s) for s in held]))

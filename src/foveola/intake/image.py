@@ -74,7 +74,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A decoded picture: ``rgb`` uint8 [H, W, 3], ``original`` (width, height) after orientation, ``format``.
+    """A decoded picture: ``rgb`` uint8 [H, W, 3], ``original`` (width, height) after orientation, ``format``, and its
+    ``texture`` where that was asked for.
 
     ``rgb`` is smaller than ``original`` only where ``decode`` was told how many pixels are enough.
     """
@@ -82,6 +83,7 @@ class Picture:
     rgb: NDArray[np.uint8]
     original: tuple[int, int]
     format: str
+    texture: tuple[float, ...] = ()
 
 
 def decode(data: bytes, limits: Limits = Limits(), *, enough_pixels: int | None = None) -> Picture:
