@@ -45,10 +45,8 @@ class AfarPreparation(Preparation):
     def _look(
         self, request: Request, pictures: list[Picture], views: Sequence[View], keep: int | None
     ) -> tuple[Packed | None, tuple[Selected, ...]]:
-        draft = self._format.draft(request.turns)
-        room: int | None = self._format.max_length - request.sampling.max_tokens - draft.text_tokens
-        if keep is not None and keep * len(pictures) <= (room or 0):
-            room = None
+        draft, prompt = self._format.draft(request.turns), self._visual_prompt(request)
+        room = self._room(request, draft, len(pictures), keep, 0 if prompt is None else len(prompt.rows))
         encoded = tuple(data for turn in request.turns for data in turn.images)
         sights = self.ask(Look(encoded, room, keep))
         self._check(sights, views)

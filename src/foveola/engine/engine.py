@@ -119,18 +119,19 @@ class Engine:
         select: Select = keep_all,
         preparation: Preparation | None = None,
         sees: bool = True,
+        prompts_dir: Path | None = None,
     ) -> Engine:
         """Load a bundle, warm it up and start; blocks until it can answer. Raises ``Damaged``.
 
         ``preparation`` may come from outside, with features of its own; where ``sees`` is False the vision graph is not
-        even opened.
+        even opened. ``prompts_dir`` holds visual prompts that requests may name (``prompts.py``).
         """
         options = options or EngineOptions()
         bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
         with ThreadPoolExecutor(1) as pool:
             loading = pool.submit(_runner, bundle, options, sees=sees)
             kept = options.picture_cache_mib * 1024 * 1024
-            preparation = preparation or Preparation.open(bundle, kept_bytes=kept)
+            preparation = preparation or Preparation.open(bundle, kept_bytes=kept, prompts_dir=prompts_dir)
             runner = loading.result()
         costs = RunCosts.of(bundle.model.get("plan", {}))
         engine = cls(runner, preparation, preparation.vocabulary, options, select=select, costs=costs)

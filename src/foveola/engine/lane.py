@@ -10,7 +10,7 @@ between any two pieces everybody who runs gets a token. So a long prompt delays 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from foveola.engine.features import Chunk, Floats, Select, Selected, evidence_of
 from foveola.engine.lru import ByteCache
 from foveola.engine.options import EngineOptions
 from foveola.engine.prefixes import PrefixCache, names_of
+from foveola.engine.prompts import laid_in, taken_out
 from foveola.engine.runner import Runner
 from foveola.engine.sequence import Sequence
 from foveola.engine.slots import Move, Slots
@@ -167,7 +168,7 @@ class Lane:
             parts = prepared.parts or [image.tokens for image in prepared.images]
             seen = joined(sequence.features, parts)
             selected = self._select(seen, prepared.grids)
-        prompt = place(prepared.ids, prepared.positions, prepared.visual, selected)
+        prompt = laid_in(place(prepared.ids, prepared.positions, prepared.visual, selected), prepared.prompt)
         sequence.lay_out(prompt, selected, names_of(prompt))
         found = self._caches.prefixes.longest(self.runner.version.language, sequence.names)
         if found is not None:
@@ -179,7 +180,11 @@ class Lane:
     def _end_prompt(self, sequence: Sequence, prompt: Chunk, attention: Floats) -> None:
         prepared, selected, caches = sequence.prepared, sequence.selected, self._caches
         if selected is not None:
-            sequence.evidence = evidence_of(attention, prompt, selected.kept, prepared.grids, prepared.cells)
+            found = evidence_of(
+                attention, taken_out(prompt, prepared.prompt), selected.kept, prepared.grids, prepared.cells
+            )
+            textures = prepared.textures or ((),) * len(found)
+            sequence.evidence = tuple(replace(one, texture=own) for one, own in zip(found, textures, strict=True))
         if caches.prefixes.worth_keeping(sequence.names, sequence.known):
             kv = self.runner.read(self._slots.row(sequence), sequence.length)
             caches.prefixes.keep(self.runner.version.language, sequence.names, kv)

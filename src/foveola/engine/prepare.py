@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from foveola.artifact import Bundle
 from foveola.engine.features import Numbers, Selected
 from foveola.engine.lru import ByteCache
 from foveola.engine.prepared import Counts, Prepared
+from foveola.engine.prompts import PromptShelf, VisualPrompt, make_room
 from foveola.engine.sequence import Vocabulary
 from foveola.engine.text import TokenBytes
 from foveola.exchange import ImageUse, Invalid, Request
@@ -21,6 +23,8 @@ from foveola.intake import Limits, PromptFormat, PromptTokens, check_context, de
 from foveola.intake.geometries import geometry_of
 from foveola.intake.geometry import Packed
 from foveola.intake.image import Picture
+from foveola.intake.prompt import Draft
+from foveola.intake.texture import texture
 from foveola.intake.views import Geometry, View, counted_positions
 
 KEPT_BYTES = 64 * 1024 * 1024
@@ -37,24 +41,34 @@ class Preparation:
         limits: Limits,
         select: Mapping[str, Any] | None = None,
         kept_bytes: int = KEPT_BYTES,
+        prompts: PromptShelf | None = None,
     ) -> None:
         """``geometry`` is None for a model that takes no pictures; ``select`` is that section of model.json. Decoded
-        pictures of at most ``kept_bytes`` are kept for whoever asks about them again."""
+        pictures of at most ``kept_bytes`` are kept for whoever asks about them again. Requests may name ``prompts``."""
         self._format = prompt_format
         self._geometry = geometry
         self._limits = limits
         self._select = select
+        self._prompts = prompts
         self._pictures: ByteCache[bytes, Picture] = ByteCache(kept_bytes, lambda picture: picture.rgb.nbytes)
         self.vocabulary = vocabulary
 
     @classmethod
-    def open(cls, bundle: Bundle, limits: Limits | None = None, kept_bytes: int = KEPT_BYTES) -> Preparation:
-        """Read what is needed from a bundle. Raises ``Damaged``."""
+    def open(
+        cls,
+        bundle: Bundle,
+        limits: Limits | None = None,
+        kept_bytes: int = KEPT_BYTES,
+        prompts_dir: Path | None = None,
+    ) -> Preparation:
+        """Read what is needed from a bundle; visual prompts lie in ``prompts_dir``. Raises ``Damaged``."""
         prompt_format = PromptFormat.from_bundle(bundle)
         table = TokenBytes(bundle.read("tokenizer.json").decode())
         vocabulary = Vocabulary(table, frozenset(prompt_format.eos_ids))
         geometry = geometry_of(bundle.model)
-        return cls(prompt_format, geometry, vocabulary, limits or Limits(), bundle.model.get("select"), kept_bytes)
+        prompts = None if prompts_dir is None else PromptShelf.of(prompts_dir, bundle)
+        select = bundle.model.get("select")
+        return cls(prompt_format, geometry, vocabulary, limits or Limits(), select, kept_bytes, prompts)
 
     def __call__(self, request: Request) -> Prepared:
         """Do everything that does not need the graphs."""
@@ -62,10 +76,12 @@ class Preparation:
         keep = self._keep(request)
         pictures = self._decode(request)
         decoded = time.perf_counter()
-        tokens, views = self._prompt(request, pictures, keep)
+        prompt = self._visual_prompt(request)
+        rows = 0 if prompt is None else len(prompt.rows)
+        tokens, views = self._prompt(request, pictures, keep, rows)
         images = _images(views, keep)
         left_out = _left_out(images)
-        check_context(len(tokens.ids) - left_out, request.sampling.max_tokens, self._format.max_length)
+        check_context(len(tokens.ids) + rows - left_out, request.sampling.max_tokens, self._format.max_length)
         packed: Packed | None = None
         seen: tuple[Selected, ...] = ()
         if self._geometry is None:
@@ -76,11 +92,15 @@ class Preparation:
             )
             if pictures:
                 packed, seen = self._look(request, pictures, views, keep)
+        ids, visual = tokens.ids, tokens.visual
+        if prompt is not None:
+            prompt = replace(prompt, at=int(visual[0]))
+            ids, positions, visual = make_room(ids, positions, visual, rows, self._format.pad_id)
         return Prepared(
-            ids=tokens.ids,
+            ids=ids,
             positions=positions,
-            next_position=next_position,
-            visual=tokens.visual,
+            next_position=next_position + rows,
+            visual=visual,
             packed=packed,
             grids=tokens.grids,
             cells=_cells(views),
@@ -89,8 +109,26 @@ class Preparation:
             preprocess_s=time.perf_counter() - decoded,
             left_out=left_out,
             parts=tuple(part for view in views for part in view.parts),
+            textures=tuple(picture.texture for picture in pictures),
             seen=seen,
+            prompt=prompt,
         )
+
+    def _visual_prompt(self, request: Request) -> VisualPrompt | None:
+        """The visual prompt that was asked for, as it is on the shelf now. Raises what the shelf does."""
+        if not request.visual_prompt:
+            return None
+        if self._prompts is None:
+            raise Invalid(
+                "visual_prompt names a prompt, and this engine has none; leave the field out, or set `prompts_dir`.",
+                field="visual_prompt",
+            )
+        if not any(turn.images for turn in request.turns):
+            raise Invalid(
+                "visual_prompt is for questions about a picture, and there is none; send one, or leave the field out.",
+                field="visual_prompt",
+            )
+        return self._prompts.get(request.visual_prompt)
 
     def _look(
         self, request: Request, pictures: list[Picture], views: Sequence[View], keep: int | None
@@ -105,11 +143,12 @@ class Preparation:
 
     def count(self, request: Request) -> Counts:
         """The tokens that ``request`` would take. Decodes the pictures, but resizes and runs nothing."""
-        keep = self._keep(request)
-        tokens, views = self._prompt(request, self._decode(request), keep)
+        keep, prompt = self._keep(request), self._visual_prompt(request)
+        rows = 0 if prompt is None else len(prompt.rows)
+        tokens, views = self._prompt(request, self._decode(request), keep, rows)
         images = _images(views, keep)
         left_out = _left_out(images)
-        return Counts(len(tokens.ids) - left_out, tokens.visual_tokens - left_out, images)
+        return Counts(len(tokens.ids) + rows - left_out, tokens.visual_tokens - left_out, images)
 
     def _keep(self, request: Request) -> int | None:
         """How many visual tokens each picture keeps; None for all."""
@@ -143,22 +182,27 @@ class Preparation:
         picture = self._pictures.get(name)
         if picture is None:
             picture = decode(data, self._limits, enough_pixels=enough)
+            width, height = picture.original
+            picture = replace(picture, texture=texture(picture.rgb, len(data), width * height))
             self._pictures.put(name, picture)
         return picture
 
     def _prompt(
-        self, request: Request, pictures: list[Picture], keep: int | None
+        self, request: Request, pictures: list[Picture], keep: int | None, rows: int
     ) -> tuple[PromptTokens, tuple[View, ...]]:
-        """The prompt, with the pictures shrunk where that is what it takes to fit the context."""
+        """The prompt, with the pictures shrunk where that is what it takes to fit the context beside ``rows``."""
         draft = self._format.draft(request.turns)
         if self._geometry is None or not pictures:
             return self._format.show(draft, ()), ()
-        left = self._format.max_length - request.sampling.max_tokens - draft.text_tokens
-        room: int | None = left
-        if keep is not None and keep * len(pictures) <= left:
-            room = None  # whatever their size, what is kept of them fits
+        room = self._room(request, draft, len(pictures), keep, rows)
         views = self._geometry.fit([picture.original for picture in pictures], room_tokens=room)
         return self._format.show(draft, views), views
+
+    def _room(self, request: Request, draft: Draft, pictures: int, keep: int | None, rows: int) -> int | None:
+        """Visual tokens that the context has room for beside the text and the ``rows`` of a visual prompt; None where
+        whatever is kept of the pictures fits, whatever their size."""
+        left = self._format.max_length - request.sampling.max_tokens - draft.text_tokens - rows
+        return None if keep is not None and keep * pictures <= left else left
 
 
 def _images(views: Sequence[View], keep: int | None) -> tuple[ImageUse, ...]:

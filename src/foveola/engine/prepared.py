@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from foveola.engine.features import Grid, Numbers, Selected
+from foveola.engine.prompts import VisualPrompt
 from foveola.exchange import ImageUse, Request
 from foveola.intake.geometry import Packed
 
@@ -20,8 +21,9 @@ class Prepared:
     of each visual token, counted through all pictures, -1 for none (None: one token per cell, in order). ``packed`` is
     None without pictures. The vision graph will leave out ``left_out`` of the visual tokens, so that the decoder reads
     ``length`` tokens in all. ``parts`` are the visual tokens of each picture or, of one in tiles, of its thumbnail and
-    its tiles: of what goes through the vision graph apart. Where somebody else ran the vision graph, ``seen`` is what
-    it made of each picture, and ``packed`` is None. Times are seconds.
+    its tiles: of what goes through the vision graph apart; ``textures`` say how each picture is encoded. Where somebody
+    else ran the vision graph, ``seen`` is what it made of each picture, and ``packed`` is None. ``prompt`` has its
+    places in ``ids`` before those of the first picture. Times are seconds.
     """
 
     ids: Numbers
@@ -36,7 +38,9 @@ class Prepared:
     preprocess_s: float = 0.0
     left_out: int = 0
     parts: tuple[int, ...] = ()
+    textures: tuple[tuple[float, ...], ...] = ()
     seen: tuple[Selected, ...] = ()
+    prompt: VisualPrompt | None = None
 
     @property
     def length(self) -> int:

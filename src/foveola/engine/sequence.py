@@ -186,6 +186,7 @@ class Sequence:
             evidence=self.evidence,
             model_hash=self.model_hash,
             cached_tokens=self.known,
+            visual_prompt=None if self.prepared.prompt is None else self.prepared.prompt.use,
         )
         return self._piece(text, reason, usage)
 

@@ -23,7 +23,7 @@ from foveola.serve.gate import key_of
 from foveola.serve.keys import Key
 from foveola.serve.log import event
 from foveola.serve.options import ServeOptions
-from foveola.serve.refusals import Broken, Overdue
+from foveola.serve.refusals import Broken, Forbidden, Overdue
 from foveola.serve.service import Served, Service
 from foveola.serve.wire import encode
 
@@ -100,7 +100,9 @@ class Answering(Response):
             note.details["read_s"] = round(note.age_s, 6)
             answer = served.answer_of(telling.model)
             timeout_s = deadline_of(http.headers, self.service.options)
-            request = _in_name_of(key_of(scope), replace(telling.request, deadline_s=timeout_s, trace=_trace(http)))
+            request = replace(telling.request, deadline_s=timeout_s, trace=_trace(http))
+            usual = None if telling.model in served.others else self.service.options.visual_prompt
+            request = in_name_of(key_of(scope), request, usual)
             if telling.low_detail and served.selects:
                 request = replace(request, visual_tokens=LOW_DETAIL_TOKENS)
             exchange = _Exchange(self.service, served, answer, telling, request, note, send)
@@ -140,9 +142,21 @@ def _trace(http: HttpRequest) -> str:
     return http.headers.get("traceparent", "")[:TRACEPARENT_CHARS]
 
 
-def _in_name_of(key: Key | None, request: Request) -> Request:
-    """The request with what its key gives it: a share of its own, and a place in the queue."""
-    return request if key is None else replace(request, client=key.name, priority=key.priority)
+def in_name_of(key: Key | None, request: Request, usual: str | None = "") -> Request:
+    """The request with what its key gives it: a share of its own, a place in the queue, and a visual prompt before its
+    pictures, or else the server's ``usual`` one. None: none but what it names, since it asks another model.
+
+    Raises ``Forbidden`` where it names a visual prompt that is not the key's.
+    """
+    own = "" if key is None else key.visual_prompt
+    named = request.visual_prompt
+    if own and named not in ("", own):
+        raise Forbidden("This key may not use that visual prompt; leave the field out, and its own is used.")
+    if not named and usual is not None and any(turn.images for turn in request.turns):
+        named = own or usual
+    if key is not None:
+        request = replace(request, client=key.name, priority=key.priority)
+    return replace(request, visual_prompt=named)
 
 
 class _Exchange:

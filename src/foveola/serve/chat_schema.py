@@ -9,7 +9,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from foveola.serve.schema import EXPECTED, MAX_TEXT_CHARS, Evidence, ImageUse, Route, Stages, Stop
+from foveola.serve.schema import (
+    EXPECTED,
+    MAX_TEXT_CHARS,
+    Evidence,
+    ImageUse,
+    PromptName,
+    PromptUse,
+    Route,
+    Stages,
+    Stop,
+)
 
 MAX_MESSAGES = 128
 MAX_PARTS = 64
@@ -27,7 +37,17 @@ CHAT_EXPECTED = {
     "detail": "`auto`, `low` or `high`",
     **{
         name: EXPECTED[name]
-        for name in ("max_tokens", "temperature", "top_p", "top_k", "stop", "seed", "visual_tokens", "evidence")
+        for name in (
+            "max_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "stop",
+            "seed",
+            "visual_tokens",
+            "visual_prompt",
+            "evidence",
+        )
     },
     "max_completion_tokens": EXPECTED["max_tokens"],
     "n": "1: one answer per request",
@@ -121,6 +141,7 @@ class Chat(_Strict):
     response_format: Annotated[ResponseFormat, _expected("response_format")] | None = None
     tools: Annotated[list[Any], _expected("tools", max_length=0)] | None = None
     visual_tokens: Annotated[int, _expected("visual_tokens", ge=1, le=1_048_576)] | None = None
+    visual_prompt: Annotated[PromptName, _expected("visual_prompt")] | None = None
     evidence: Annotated[bool, _expected("evidence")] | None = None
     metadata: Any = Field(default=None, description="taken and not used, as the next five")
     prompt_cache_key: Any = None
@@ -177,6 +198,7 @@ class ChatUsage(BaseModel):
     visual_tokens: int
     images: list[ImageUse]
     stages: Stages
+    visual_prompt: PromptUse | None = Field(default=None, description="left out where there was none")
     route: Route | None = Field(default=None, description="left out where one engine answers everything")
     evidence: list[Evidence] | None = Field(default=None, description="one entry per picture, where it was asked for")
 

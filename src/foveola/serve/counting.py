@@ -11,9 +11,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from foveola.serve import wire
-from foveola.serve.answering import CLIENT_GONE, ClientGone, unless_gone
+from foveola.serve.answering import CLIENT_GONE, ClientGone, in_name_of, unless_gone
 from foveola.serve.body import announced_bytes, read_question
 from foveola.serve.door import note_of
+from foveola.serve.gate import key_of
 from foveola.serve.refusals import NotFound
 from foveola.serve.service import Counted, Service
 
@@ -35,7 +36,8 @@ class Counting(Response):
         with service.admitted(announced_bytes(http.headers, service.options)):
             try:
                 question = await read_question(http, service.options)
-                request = wire.request_of(question, note.id)
+                usual = service.options.visual_prompt
+                request = in_name_of(key_of(scope), wire.request_of(question, note.id), usual)
 
                 async def work() -> None:
                     counted = counted_of(await count(request), request.sampling.max_tokens)

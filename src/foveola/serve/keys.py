@@ -6,6 +6,7 @@ sha256 = "..."                  # of the key; `foveola key line-3` makes both
 roles = ["ask"]                 # ask, admin; default: ask
 requests_per_minute = 600       # default: no limit of its own
 priority = 0                    # -100..100, higher goes first; default: 0
+visual_prompt = "plant-7"       # before every picture of this key, and the only one it may name; default: any
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ PREFIX = "fov-"
 MAX_PRIORITY = 100
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_FIELDS = ("name", "sha256", "roles", "requests_per_minute", "priority")
+_FIELDS = ("name", "sha256", "roles", "requests_per_minute", "priority", "visual_prompt")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A client that may come in. ``digest`` is the SHA-256 of its key; ``requests_per_minute`` 0 is no limit."""
+    """A client that may come in. ``digest`` is the SHA-256 of its key; ``requests_per_minute`` 0 is no limit;
+    ``visual_prompt`` stands before its pictures, and it may name no other (empty: none, and any)."""
 
     name: str
     digest: bytes
     roles: frozenset[str] = frozenset({"ask"})
     requests_per_minute: int = 0
     priority: int = 0
+    visual_prompt: str = ""
 
 
 class KeyRing:
@@ -96,12 +99,16 @@ def _key(entry: Mapping[str, Any], where: str) -> Key:
     roles = entry.get("roles", ["ask"])
     if not isinstance(roles, list) or not roles or not set(map(str, roles)) <= set(ROLES):
         raise BadSetting(f"Key {where} has no good `roles`; expected a list of {', '.join(ROLES)}.")
+    prompt = entry.get("visual_prompt", "")
+    if not isinstance(prompt, str) or (prompt and not NAME.fullmatch(prompt)):
+        raise BadSetting(f"Key {where} has no good `visual_prompt`; expected the name of a directory with a prompt.")
     return Key(
         name,
         bytes.fromhex(digest),
         frozenset(roles),
         _whole(entry, "requests_per_minute", 0, 10**9, where),
         _whole(entry, "priority", -MAX_PRIORITY, MAX_PRIORITY, where),
+        prompt,
     )
 
 

@@ -101,13 +101,13 @@ def _engine(bundle: Bundle, options: ServeOptions, engine_options: EngineOptions
     from foveola.engine.engine import Engine
 
     if options.role == "all":
-        return Engine.open(bundle, engine_options)
+        return Engine.open(bundle, engine_options, prompts_dir=options.prompts_dir)
     from foveola.engine.afar import AfarPreparation
     from foveola.engine.sessions import version_of
     from foveola.serve.afar import VisionClient
 
     client = VisionClient(options.vision_url, key_in(options.vision_key_file), options.answer_timeout_s)
-    preparation = AfarPreparation.open(bundle)
+    preparation = AfarPreparation.open(bundle, prompts_dir=options.prompts_dir)
     assert isinstance(preparation, AfarPreparation)
     afar = preparation.asking(client, version_of(bundle, {}).vision)
     return Engine.open(bundle, engine_options, preparation=afar, sees=False)

@@ -54,7 +54,8 @@ def request_of_chat(chat: Chat, request_id: str, max_image_bytes: int) -> Reques
     if not turns[-1].text.strip() and not turns[-1].images:
         place = f"messages[{len(turns) - 1}].content"
         raise Invalid(f"`{place}` is empty; expected a question, a picture, or both.", field=place)
-    return Request(request_id, turns, _sampling(chat), visual_tokens=chat.visual_tokens)
+    named = chat.visual_prompt or ""
+    return Request(request_id, turns, _sampling(chat), visual_tokens=chat.visual_tokens, visual_prompt=named)
 
 
 def _sampling(chat: Chat) -> Sampling:

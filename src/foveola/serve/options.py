@@ -24,6 +24,8 @@ class ServeOptions:
     role: str = "all"  # all; vision: only sees, for others; language: has a vision service see
     vision_url: str = ""  # of the vision service, for the role language
     vision_key_file: Path | None = None  # a file with the key that opens it
+    prompts_dir: Path | None = None  # visual prompts, a directory each, that requests and keys may name
+    visual_prompt: str = ""  # the one for pictures where neither the request nor its key names one
     region: str = ""  # the label `region` of all metrics: a line, a hall, a plant
     keys_file: Path | None = None  # who may ask (docs/serving.md); None: everybody, and nobody is an admin
     requests_per_minute: int = 0  # from one address without a key; 0: no limit
@@ -45,6 +47,8 @@ class ServeOptions:
             raise ValueError(f"`role` is {self.role!r}; expected {', '.join(ROLES)}.")
         if (self.role == "language") != bool(self.vision_url):
             raise ValueError("`vision_url` belongs to the role language, and is needed there; set both or none.")
+        if self.visual_prompt and self.prompts_dir is None:
+            raise ValueError("`visual_prompt` names a prompt in `prompts_dir`; set that too.")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"`port` is {self.port}; expected 0 to 65535.")
         if self.requests_per_minute < 0:

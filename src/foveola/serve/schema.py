@@ -20,11 +20,13 @@ EXPECTED = {
     "stop": f"a string or a list of at most {MAX_STOPS} strings, each of 1 to {MAX_STOP_CHARS} characters",
     "seed": "a whole number from 0 to 18446744073709551615",
     "visual_tokens": "a whole number from 1 to 1048576: how many visual tokens of each picture the decoder reads",
+    "visual_prompt": "the name of a visual prompt of this server, 1 to 64 letters, digits, `.`, `_` or `-`",
     "evidence": "true or false: tell in `usage` where in the picture the model looked",
     "prompt": "an object with `text`, or a string",
     "image": "a string: the picture's bytes in base64, or a data URL",
 }
 
+PromptName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
@@ -45,6 +47,7 @@ class Prompt(BaseModel):
     stop: Annotated[Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)], _expected("stop")] | None = None
     seed: Annotated[int, _expected("seed", ge=0, le=2**64 - 1)] | None = None
     visual_tokens: Annotated[int, _expected("visual_tokens", ge=1, le=1_048_576)] | None = None
+    visual_prompt: Annotated[PromptName, _expected("visual_prompt")] | None = None
     evidence: Annotated[bool, _expected("evidence")] | None = None
 
 
@@ -102,6 +105,14 @@ class Route(BaseModel):
     asked: list[str]
 
 
+class PromptUse(BaseModel):
+    """The visual prompt that stood before the first picture; its tokens are part of the prompt's."""
+
+    name: str
+    hash: str = Field(description="of the prompt's seal: another one where it was replaced")
+    tokens: int
+
+
 class Usage(BaseModel):
     """What the answer cost; visual tokens are part of the prompt's."""
 
@@ -111,6 +122,7 @@ class Usage(BaseModel):
     total_tokens: int
     images: list[ImageUse]
     stages: Stages
+    visual_prompt: PromptUse | None = Field(default=None, description="left out where there was none")
     route: Route | None = Field(default=None, description="left out where one engine answers everything")
     evidence: list[Evidence] | None = Field(default=None, description="one entry per picture, where it was asked for")
 

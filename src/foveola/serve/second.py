@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from foveola.exchange import Answer
+from foveola.exchange import Answer, Piece, Request
 from foveola.serve.dual_options import SecondOptions
 from foveola.serve.service import Served
 
@@ -45,7 +45,7 @@ def with_second(small: Served, engine: Engine, second: SecondOptions, around: Ca
     settings = {field.name: getattr(second, field.name) for field in fields(DualOptions)}
     dual = Dual(
         (small.name, engine, small.model_hash),
-        (name, large, model_hash),
+        (name, _unprompted(large), model_hash),
         confidence,
         confidence.threshold,
         DualOptions(**settings),
@@ -63,3 +63,13 @@ def with_second(small: Served, engine: Engine, second: SecondOptions, around: Ca
 
     others = {small.name: small.answer, name: around(large)}
     return replace(small, name=BOTH, answer=around(dual), others=others, ailment=ailment, close=close)
+
+
+def _unprompted(answer: Answer) -> Answer:
+    """``answer`` without visual prompts: they belong to the small model's weights. ``usage`` tells that there was
+    none."""
+
+    def asked(request: Request) -> AsyncIterator[Piece]:
+        return answer(replace(request, visual_prompt=""))
+
+    return asked

@@ -150,7 +150,8 @@ def asked_of(question: Question, request_id: str) -> Asked:
         raise invalid_of(error, EXPECTED, tuple(Prompt.model_fields), "`prompt`") from None
     images = () if question.image is None else (question.image,)
     turns = (Turn("user", checked.text, images),)
-    request = Request(request_id, turns, _sampling(checked), visual_tokens=checked.visual_tokens)
+    named = checked.visual_prompt or ""
+    request = Request(request_id, turns, _sampling(checked), visual_tokens=checked.visual_tokens, visual_prompt=named)
     return Asked(request, bool(checked.evidence))
 
 
@@ -219,6 +220,8 @@ def usage_of(usage: Usage, *, evidence: bool = False) -> dict[str, Any]:
         "images": [asdict(image) for image in usage.images],
         "stages": {name: round(seconds, 6) for name, seconds in asdict(usage.stages).items()},
     }
+    if usage.visual_prompt is not None:
+        told["visual_prompt"] = asdict(usage.visual_prompt)
     if usage.route is not None:
         told["route"] = asdict(usage.route)
     if evidence:
