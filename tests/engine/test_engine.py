@@ -190,7 +190,7 @@ async def test_a_cancelled_request_in_the_queue_never_runs() -> None:
 async def test_leaving_while_the_picture_is_decoded_never_runs() -> None:
     runner, preparing = FakeRunner(), FakePreparing()
     preparing.gate = threading.Semaphore(0)
-    engine = fake_engine(runner, preparing)
+    engine = fake_engine(runner, preparing, prepare_threads=1)
     decoding = asyncio.create_task(text_of(engine, request("aa")))
     await asyncio.to_thread(preparing.started.acquire)
     behind = asyncio.create_task(text_of(engine, request("bb")))

@@ -18,6 +18,7 @@ from foveola.engine.options import EngineOptions, usable_cores
         ({"threads": 1, "spin_us": -1}, "`spin_us` is -1; expected at least 0"),
         ({"threads": 1, "queue_limit": -1}, "`queue_limit` is -1; expected at least 0"),
         ({"threads": 1, "prepare_threads": 0}, "`prepare_threads` is 0; expected at least 1"),
+        ({"threads": 1, "eyes": 0}, "`eyes` is 0; expected at least 1"),
         ({"threads": 1, "failures_until_dead": 0}, "`failures_until_dead` is 0; expected at least 1"),
         ({"threads": 1, "stall_after_s": float("nan")}, "`stall_after_s` is nan; expected a number of seconds above 0"),
     ],

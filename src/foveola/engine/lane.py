@@ -3,18 +3,21 @@
 Usually there is one lane. After a patch there are two for a while: newcomers run on the new weights, those who began
 on the old ones end on them (``scheduler.py``), so that no answer comes from both.
 
-A prompt is filled in in pieces: picture by picture through the vision graph, then in chunks through the decoder, and
-between any two pieces everybody who runs gets a token. So a long prompt delays the others by one piece and no more.
+A prompt is filled in in pieces: its pictures are encoded beside the engine's thread (``eyes.py``), then it goes in
+chunks through the decoder, and between any two chunks everybody who runs gets a token. So a long prompt delays the
+others by one chunk and no more, and a picture delays nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from foveola.engine.eyes import Eyes
 from foveola.engine.features import Chunk, Floats, Select, Selected, evidence_of, joined, place
 from foveola.engine.lru import ByteCache
 from foveola.engine.options import EngineOptions
@@ -62,10 +65,12 @@ class Lane:
         caches: Caches,
         options: EngineOptions,
         *,
+        eyes: Eyes,
         select: Select,
         clock: Callable[[], float],
     ) -> None:
         self.runner = runner
+        self._eyes = eyes
         self._caches = caches
         self._options = options
         self._select = select
@@ -104,31 +109,33 @@ class Lane:
         self._move(self._slots.release(sequence))
 
     def works(self) -> Iterator[Work]:
-        """What one step runs: a piece of one prompt, then a token for everyone who runs by then."""
-        if self._filling:
-            sequence = self._next_to_fill()
+        """What one step runs: what the eyes have seen, a chunk of one prompt whose pictures are known, then a token for
+        everyone who runs by then. Nothing where all wait for the eyes."""
+        for blind in [*self._filling]:
+            if blind.looks and blind.looks[0].done():
+                yield Work((blind,), partial(self._see, blind))
+        for blind in sorted(self._filling, key=self._rank):
+            self._look(blind)
+        sighted = [sequence for sequence in self._filling if sequence.sighted]
+        if sighted:
+            sequence = self._next_to_fill(sighted)
             yield Work((sequence,), lambda: self._fill(sequence))
         running = self._slots.running
         if running:
             yield Work(running, lambda: self._advance(running))
 
-    def _next_to_fill(self) -> Sequence:
-        """The shortest prompt of the highest priority; whoever is overtaken counts as a chunk shorter each time."""
-        chosen = min(
-            self._filling,
-            key=lambda s: (-s.priority, s.unfilled - s.overtaken * self._options.prefill_chunk),
-        )
-        for earlier in self._filling[: self._filling.index(chosen)]:
+    def _rank(self, sequence: Sequence) -> tuple[int, int]:
+        """The shortest prompt of the highest priority first; who is overtaken counts as a chunk shorter each time."""
+        return (-sequence.priority, sequence.unfilled - sequence.overtaken * self._options.prefill_chunk)
+
+    def _next_to_fill(self, sighted: list[Sequence]) -> Sequence:
+        chosen = min(sighted, key=self._rank)
+        for earlier in sighted[: sighted.index(chosen)]:
             earlier.overtaken += 1
         return chosen
 
     def _fill(self, sequence: Sequence) -> list[Drawn]:
-        started = self._clock()
-        encoded = self._encode_one(sequence)
         now = self._clock()
-        sequence.timeline.vision_s += now - started
-        if encoded:
-            return []
         if sequence.prompt is None:
             self._begin_prompt(sequence)
         prompt = sequence.prompt
@@ -147,18 +154,29 @@ class Lane:
         alone = len(self._slots.owners) == 1
         return self._options.prefill_alone if alone else self._options.prefill_chunk
 
-    def _encode_one(self, sequence: Sequence) -> bool:
-        """Run the vision graph on the next picture whose features are not known; False where there is none."""
-        version, cache = self.runner.version.vision, self._caches.features
-        for picture in sequence.pictures[len(sequence.features) :]:
-            features = cache.get((version, picture.name))
-            if features is None:
-                features = self.runner.encode(picture.packed)
-                cache.put((version, picture.name), features)
-                sequence.features.append(features)
-                return True
-            sequence.features.append(features)
-        return False
+    def _look(self, sequence: Sequence) -> None:
+        """Take over the features that are known, and have as many other pictures encoded as there are free eyes."""
+        for picture in sequence.pictures[len(sequence.features) + len(sequence.looks) :]:
+            known = None
+            if not sequence.looks:  # features stand in the order of the pictures
+                known = self._caches.features.get((self.runner.version.vision, picture.name))
+            if known is not None:
+                sequence.features.append(known)
+                continue
+            look = self._eyes.look(self.runner, picture)
+            if look is None:
+                return
+            sequence.looks.append(look)
+
+    def _see(self, sequence: Sequence) -> list[Drawn]:
+        """The eyes are done with pictures of ``sequence``. Raises what encoding one raised."""
+        while sequence.looks and sequence.looks[0].done():
+            picture = sequence.pictures[len(sequence.features)]
+            seen = sequence.looks.pop(0).result()
+            self._caches.features.put((self.runner.version.vision, picture.name), seen.selected)
+            sequence.features.append(seen.selected)
+            sequence.timeline.vision_s += seen.seconds
+        return []
 
     def _begin_prompt(self, sequence: Sequence) -> None:
         """All features are there: lay the prompt out, and take over what is known of its beginning."""

@@ -36,7 +36,8 @@ class EngineOptions:
     feature_cache_mib: int = 64  # visual tokens of earlier pictures
     picture_cache_mib: int = 64  # decoded pictures, for whoever asks about one again
     guess: bool = True  # check several tokens at once where the bundle's plan says what that costs
-    prepare_threads: int = 1  # decode and resize pictures beside the engine's own thread
+    eyes: int = 2  # pictures that go through the vision graph at once
+    prepare_threads: int = 2  # decode and resize pictures beside the engine's own thread
     stall_after_s: float = 30.0  # work is due and nothing has moved for so long: not ready
     red_zone_bytes: int = 256  # known bytes on each side of every bound buffer; 0 is none
     red_zone_every: int = 1  # runs after which those of lasting buffers are looked at
@@ -53,7 +54,7 @@ class EngineOptions:
         for name in ("spin_us", "queue_limit", "red_zone_bytes", *caches):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 0.")
-        one = ("slots", "kv_mib", "prefill_chunk", "prefill_alone", "prepare_threads", "red_zone_every")
+        one = ("slots", "kv_mib", "prefill_chunk", "prefill_alone", "eyes", "prepare_threads", "red_zone_every")
         for name in (*one, "failures_until_dead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 1.")

@@ -69,6 +69,7 @@ class RequestQueue:
             self._refuse_if_over(self._ended)
             if not sequence.mailbox.cancelled:  # a reader cancels before it withdraws: one of the two finds it
                 self._waiting.push(sequence)
+                self._nudged = True  # for an engine that rests
 
     def withdraw(self, sequence: Sequence) -> None:
         """The reader left: the sequence leaves the queue if it still waits there, and never runs."""
@@ -113,6 +114,13 @@ class RequestQueue:
         with self._changed:
             self._nudged = True
             self._changed.notify_all()
+
+    def rest(self, seconds: float) -> None:
+        """Nothing can run now: wait for a nudge or a newcomer, at most so long."""
+        with self._changed:
+            if not (self._nudged or self._ended):
+                self._changed.wait(seconds)
+            self._nudged = False
 
     def done(self, seconds: float | None = None) -> None:
         """An active sequence is finished; ``seconds`` it took, where it came to its own end."""

@@ -1,7 +1,8 @@
 """The engine's own thread: schedule, run, postprocess, over and over.
 
 Every step lets in who waits, then runs a piece of one prompt, and a token for everyone whose prompt is complete:
-newcomers and those who run share every step, and neither waits for the other. After each run it asks who has gone.
+newcomers and those who run share every step, and neither waits for the other. Pictures are encoded meanwhile in threads
+of their own. After each run it asks who has gone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from foveola.engine.eyes import Eyes
 from foveola.engine.features import Select
 from foveola.engine.lane import Caches, Drawn, Lane, Work
 from foveola.engine.options import EngineOptions
@@ -25,6 +27,10 @@ log = logging.getLogger(__name__)
 FAILED = (
     "The engine failed while it worked on this request. Ask again; if it stays so, try another picture or question."
 )
+
+
+EYE_PATIENCE_S = 0.05
+"""Where all wait for pictures, so often it looks nevertheless who has gone."""
 
 
 class Scheduler:
@@ -44,6 +50,7 @@ class Scheduler:
         self._select = select
         self._clock = clock
         self.caches = Caches(options)
+        self._eyes = Eyes(options.eyes, queue.nudge)
         self._lanes = [self._lane(runner)]
         self._before: Runner | None = None
         self.on_return: Callable[[Runner], None] = lambda runner: None
@@ -64,6 +71,7 @@ class Scheduler:
             self.why = "its memory was overrun, and it is quarantined" if isinstance(error, MemoryOverrun) else None
             log.exception("the engine's thread dies")
         finally:
+            self._eyes.close()
             held = [sequence for lane in self._lanes for sequence in lane.sequences]
             for sequence in [*held, *self._queue.end(dead=self.dead)]:
                 sequence.mailbox.fail(self._queue.refusal())
@@ -73,8 +81,10 @@ class Scheduler:
         """schedule → run → postprocess. False when it is over."""
         self._switch_lanes()
         self._let_in()
+        waits = True
         for lane in self._lanes:
             for work in lane.works():
+                waits = False
                 try:
                     drawn = work.run()
                 except MemoryOverrun:
@@ -88,6 +98,9 @@ class Scheduler:
                 self.last_progress = self._clock()
                 if self.dead or self._queue.ended:
                     return False
+        if waits and any(lane.sequences for lane in self._lanes):  # all for the eyes
+            self._queue.rest(EYE_PATIENCE_S)
+            self._part_with_the_gone()
         return not self._queue.ended
 
     def switch(self, runner: Runner) -> Future[None]:
@@ -209,7 +222,7 @@ class Scheduler:
         self._lanes.append(lane or self._lane(runner))
 
     def _lane(self, runner: Runner) -> Lane:
-        return Lane(runner, self.caches, self._options, select=self._select, clock=self._clock)
+        return Lane(runner, self.caches, self._options, eyes=self._eyes, select=self._select, clock=self._clock)
 
 
 def _late(sequence: Sequence) -> Late:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 
+from foveola.engine.eyes import Seen
 from foveola.engine.features import Chunk, Floats, Numbers, Selected
 from foveola.engine.mailbox import Mailbox, merged
 from foveola.engine.pictures import one_by_one
@@ -55,7 +57,8 @@ class Sequence:
     """Turns the logits of one request into pieces, until it ends.
 
     ``length`` counts the tokens in its KV row, ``position`` is where the next token stands, ``token`` that token. While
-    its prompt is filled in, ``features`` are those of its first pictures, and ``prompt`` is there once all are.
+    its prompt is filled in, ``features`` are those of its first pictures, ``looks`` are under way at the next ones, and
+    ``prompt`` is there once all are known.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Sequence:
         self.due = timeline.arrived + self.deadline_s
         self.pictures = one_by_one(prepared.packed)
         self.features: list[Selected] = list(prepared.seen)
+        self.looks: list[Future[Seen]] = []
         self.prompt: Chunk | None = None
         self.selected: Selected | None = None
         self.names: Numbers = np.zeros((0, 0), np.int64)
@@ -114,6 +118,11 @@ class Sequence:
     def unfilled(self) -> int:
         """Tokens of the prompt that are not in the KV row yet, as far as is known."""
         return (self.prepared.length if self.prompt is None else len(self.prompt.ids)) - self.length
+
+    @property
+    def sighted(self) -> bool:
+        """Whether the features of all its pictures are known."""
+        return len(self.features) == len(self.pictures)
 
     def began(self, model_hash: str, now: float) -> None:
         """It has a slot, with the weights that ``model_hash`` names."""
