@@ -41,6 +41,7 @@ VERBS = {
     "audit": Verb("foveola.artifact.audit_command", "check that an audit log is still what was written"),
     "stream": Verb("foveola.stream.command", "watch a camera, a video or a folder, and look only at what changed"),
     "observe": Verb("foveola.observe.command", "write dashboards and alert rules for Grafana and Prometheus"),
+    "label": Verb("foveola.serve.label_command", "tell a server which of its answers were right: its accuracy"),
     "drift": Verb("foveola.serve.drift_command", "make a reference of how pictures should be, and judge others by it"),
     "memcheck": Verb("foveola.serve.memcheck_command", "run a bundle under everything that watches memory"),
     "inspect": Verb("foveola.artifact.command", "show what a bundle or a checkpoint is and where it comes from"),

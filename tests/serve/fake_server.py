@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from foveola.exchange import Damaged, Piece, Request
+from foveola.observe import observed
+from foveola.observe.accuracy import Accuracy
 from foveola.serve.listen import listen
 from foveola.serve.log import configure
 from foveola.serve.options import ServeOptions
@@ -38,7 +40,8 @@ def main() -> int:
     def load() -> Served:
         if damaged:
             raise Damaged("vision.onnx is truncated: copy the bundle again.")
-        return Served("fake", MODEL_HASH, 0, answer)
+        accuracy = Accuracy()
+        return Served("fake", MODEL_HASH, 0, observed(answer, accuracy), accuracy=accuracy)
 
     configure()
     with listen("127.0.0.1", 0) as listening:

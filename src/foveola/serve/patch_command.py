@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-from foveola.exchange import Invalid, Refusal, Unavailable
+from foveola.exchange import Invalid
+from foveola.serve.client import add_server_arguments, ask_server, key_in
 
-KEY_VARIABLE = "FOVEOLA_KEY"
 CHUNK = 1 << 20
-TIMEOUT_S = 600.0
-
-
-class Refused(Refusal):
-    """The server said no; the message is its own."""
-
-    code = "refused_by_server"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,19 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--versions", action="store_true", help="show which weights serve, and what was changed")
     parser.add_argument("--module-path", metavar="PATH", default="", help="the part of the model, such as visual")
     parser.add_argument("--not-strict", action="store_true", help="let parameters be missing or unknown")
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the server (default: %(default)s)")
-    parser.add_argument("--key-file", metavar="FILE", type=Path, help=f"an admin's key (default: ${KEY_VARIABLE})")
+    add_server_arguments(parser, "an admin's")
     parser.add_argument("--json", action="store_true", help="print the server's reply as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Ask the server and print what it did; returns 0. Raises ``Refused``, ``Unavailable`` or ``Invalid``."""
     console = Console(stderr=True)
-    key = _key(arguments.key_file)
+    key = key_in(arguments.key_file)
     if arguments.versions:
-        reply = _ask(arguments.url, "GET", "/v1/admin/versions", key)
+        reply = ask_server(arguments.url, "GET", "/v1/admin/versions", key)
     elif arguments.rollback:
-        reply = _ask(arguments.url, "POST", "/v1/admin/rollback", key)
+        reply = ask_server(arguments.url, "POST", "/v1/admin/rollback", key)
     else:
         fields = {"module_path": arguments.module_path, "strict": "false" if arguments.not_strict else "true"}
         reply = _send(arguments.url, key, fields, arguments.weights, console)
@@ -58,15 +46,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(_told(reply)))
     return 0
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get(KEY_VARIABLE, "").strip()
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        raise Invalid(f"The key in {file.name} cannot be read; name a file with a key in it.", field="key") from None
 
 
 def _told(reply: dict[str, Any]) -> Iterator[str]:
@@ -117,32 +96,4 @@ def _send(url: str, key: str, fields: dict[str, str], weights: Path, console: Co
             "content-type": f"multipart/form-data; boundary={boundary}",
             "content-length": str(len(head) + size + len(tail)),
         }
-        return _ask(url, "POST", "/v1/admin/patch", key, body(), headers)
-
-
-def _ask(
-    url: str,
-    method: str,
-    path: str,
-    key: str,
-    body: Iterator[bytes] | None = None,
-    headers: dict[str, str] | None = None,
-) -> dict[str, Any]:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Invalid(f"{url!r} is no address of a server; expected one such as http://127.0.0.1:8080.", field="url")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
-    try:
-        given = {**(headers or {}), **({"authorization": f"Bearer {key}"} if key else {})}
-        with contextlib.suppress(BrokenPipeError):  # refused before all was sent: the reply says why
-            connection.request(method, parts.path.rstrip("/") + path, body, given)
-        reply = connection.getresponse()
-        document = json.loads(reply.read())
-    except (OSError, ValueError, http.client.HTTPException):
-        raise Unavailable(f"No server of this kind answers at {url}; start one, or name another with --url.") from None
-    finally:
-        connection.close()
-    if reply.status != http.client.OK:
-        raise Refused(str(document.get("error", {}).get("message", f"The server refused with status {reply.status}.")))
-    return dict(document)
+        return ask_server(url, "POST", "/v1/admin/patch", key, body(), headers)
