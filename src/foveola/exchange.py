@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+NO_CAMERA = "-"
+"""The camera of a picture that none took: whoever watches cameras does not look at it."""
+
 FinishReason = Literal["stop", "length", "cancelled", "content_filter"]
 """``content_filter``: the word filter ended the answer."""
 
@@ -52,7 +55,7 @@ class Request:
     At most ``visual_tokens`` of each picture reach the decoder; None leaves it to the bundle. Higher ``priority`` goes
     first; of equal ones, each ``client`` gets its share. After ``deadline_s`` seconds nobody waits for the answer.
     ``trace`` is the W3C ``traceparent`` that came with it. ``visual_prompt`` names learnt rows that stand before the
-    first picture; empty for none.
+    first picture; empty for none. ``camera`` took the picture; empty where that was not said, ``NO_CAMERA`` for none.
     """
 
     id: str
@@ -64,6 +67,7 @@ class Request:
     deadline_s: float | None = None
     trace: str = ""
     visual_prompt: str = ""
+    camera: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from foveola.drift.observation import observe
 from foveola.drift.options import DriftOptions
 from foveola.drift.reference import calibrate
 from foveola.drift.watch import DriftWatch
-from foveola.exchange import Evidence, Usage
+from foveola.exchange import NO_CAMERA, Evidence, Usage
 from foveola.observe import Metrics, Record
 from foveola.serve.drift import watching
 from tests.serve.fake import FakeAnswer, laid, served
@@ -73,6 +74,24 @@ async def test_drift_is_seen_acknowledged_and_counted(reference: Path, tmp_path:
         'foveola_drift_alarms_total{camera="left",chart="looks",model_version="000000000000",region="hall"} 1.0' in text
     )
     assert "foveola_drift_rule_mean{" in text
+
+
+def test_a_camera_has_a_name_of_its_own_or_none(reference: Path) -> None:
+    watch, rng = DriftWatch(DriftOptions(reference)), np.random.default_rng(1)
+    take = watching(watch, Metrics(model_hash="0" * 64))
+    for camera in ("line-7", NO_CAMERA, ""):
+        take(replace(record(1, evidence(rng), camera="the key"), camera=camera))
+    assert {name: standing.frames for name, standing in watch.standings().items()} == {"line-7": 1, "the key": 1}
+
+
+async def test_the_camera_comes_in_a_header() -> None:
+    async with laid() as table:
+        for headers in ({"x-camera": " line-7 left "}, {}):
+            await table.ask_json({"prompt": "a"}, headers=headers)
+        refused = await table.ask_json({"prompt": "a"}, headers={"x-camera": "a" * 65})
+    assert [request.camera for request in table.answer.asked] == ["line-7 left", ""]
+    assert refused.status_code == 422
+    assert "`X-Camera` is no name of at most 64 printed characters" in refused.json()["error"]["message"]
 
 
 async def test_a_restart_forgets_nothing(reference: Path, tmp_path: Path) -> None:

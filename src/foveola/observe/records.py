@@ -22,7 +22,7 @@ class Record:
     ``seconds`` is the wall time until its end, ``first_piece_s`` that until the first piece (None: there was none).
     ``code`` is that of the refusal, ``internal_error`` for a failure that is not one. ``usage`` comes with an answer;
     ``text`` is its beginning, at most ``TEXT_CHARS``, and ``chars`` its length. ``client`` is whose request it was,
-    ``trace`` the W3C ``traceparent`` that came with it.
+    ``trace`` the W3C ``traceparent`` that came with it, ``camera`` what took the picture.
     """
 
     id: str
@@ -35,6 +35,7 @@ class Record:
     chars: int = 0
     client: str = ""
     trace: str = ""
+    camera: str = ""
 
 
 Watch = Callable[[Record], None]
@@ -72,9 +73,8 @@ def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.
             raise
         finally:
             seconds = clock() - began
-            record = Record(
-                request.id, outcome, seconds, first, code, usage, text, chars, request.client, request.trace
-            )
+            whose = (request.client, request.trace, request.camera)
+            record = Record(request.id, outcome, seconds, first, code, usage, text, chars, *whose)
             for watch in watches:
                 watch(record)
 

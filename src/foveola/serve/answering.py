@@ -35,6 +35,8 @@ STREAM_HEADERS = [
 CLIENT_GONE = 499  # as nginx logs it; never sent, since nobody is there
 TRACEPARENT_CHARS = 55
 DEADLINE_HEADER = "x-timeout-s"
+CAMERA_HEADER = "x-camera"
+CAMERA_CHARS = 64
 LOW_DETAIL_TOKENS = 64  # of each picture, where all are asked for in low detail and the model can do with fewer
 LAST_EVENT_S = 1.0  # for the last words to a client that may have stopped reading
 
@@ -100,7 +102,7 @@ class Answering(Response):
             note.details["read_s"] = round(note.age_s, 6)
             answer = served.answer_of(telling.model)
             timeout_s = deadline_of(http.headers, self.service.options)
-            request = replace(telling.request, deadline_s=timeout_s, trace=_trace(http))
+            request = replace(telling.request, deadline_s=timeout_s, trace=_trace(http), camera=camera_of(http.headers))
             usual = None if telling.model in served.others else self.service.options.visual_prompt
             request = in_name_of(key_of(scope), request, usual)
             if telling.low_detail and served.selects:
@@ -135,6 +137,20 @@ def deadline_of(headers: Mapping[str, str], options: ServeOptions) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise Invalid("`X-Timeout-S` is no number of seconds above 0; send one, or leave it out.", field="X-Timeout-S")
     return min(seconds, options.answer_timeout_s)
+
+
+def camera_of(headers: Mapping[str, str]) -> str:
+    """The name of the camera that took the picture (``X-Camera``), empty where it was not said.
+
+    Raises ``Invalid`` for one that is too long or holds what is not printed.
+    """
+    camera = headers.get(CAMERA_HEADER, "").strip()
+    if len(camera) > CAMERA_CHARS or not camera.isprintable():
+        raise Invalid(
+            f"`X-Camera` is no name of at most {CAMERA_CHARS} printed characters; send one, or leave it out.",
+            field="X-Camera",
+        )
+    return camera
 
 
 def _trace(http: HttpRequest) -> str:

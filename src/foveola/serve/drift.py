@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
 from foveola.drift.watch import DriftWatch
+from foveola.exchange import NO_CAMERA
 from foveola.observe import Metrics, Record, definitions
 from foveola.serve.describe import failures
 from foveola.serve.refusals import NotFound
@@ -78,7 +79,9 @@ def watching(watch: DriftWatch, metrics: Metrics) -> Any:
     def take(record: Record) -> None:
         if record.outcome != "answered" or record.usage is None or not record.usage.evidence:
             return
-        alarms = watch.frame(record.id, record.client, record.text, record.usage.evidence[0])
+        if record.camera == NO_CAMERA:
+            return
+        alarms = watch.frame(record.id, record.camera or record.client, record.text, record.usage.evidence[0])
         for alarm in alarms:
             metrics.count(definitions.DRIFT_ALARMS, camera=alarm.camera, chart=alarm.chart)
         for camera, standing in watch.standings().items():

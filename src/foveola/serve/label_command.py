@@ -18,14 +18,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from foveola.exchange import Invalid
+from foveola.exchange import NO_CAMERA, Invalid
 from foveola.serve.client import add_server_arguments, ask_server, key_in
 
 QUESTION = "What defect is on this surface?"
 LIKELY = 1.96  # standard deviations to each side: 95 %
 WORDS = {"true": True, "1": True, "yes": True, "right": True, "false": False, "0": False, "no": False, "wrong": False}
 JSON = {"content-type": "application/json"}
-NO_CAMERA = {"x-camera": "-"}  # drift must not take labelled samples for what a camera sees
+NOT_WATCHED = {"x-camera": NO_CAMERA}  # drift must not take labelled samples for what a camera sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _label(url: str, key: str, sample: Sample) -> dict[str, Any]:
     if sample.image is not None:
         image = base64.b64encode(sample.image.read_bytes()).decode()
         question = json.dumps({"image": image, "prompt": {"text": sample.question}}).encode()
-        id_ = str(ask_server(url, "POST", "/v1/vlm/invoke", key, question, JSON | NO_CAMERA)["id"])
+        id_ = str(ask_server(url, "POST", "/v1/vlm/invoke", key, question, JSON | NOT_WATCHED)["id"])
     verdict = {"right": sample.right} if sample.right is not None else {"expected": sample.expected}
     return ask_server(url, "POST", "/v1/feedback", key, json.dumps({"id": id_, **verdict}).encode(), JSON)
 
