@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
-from foveola.exchange import BadImage, Piece, Unavailable
+import pytest
+
+from foveola.exchange import BadImage, Piece, PromptUse, Request, Turn, Unavailable
+from foveola.serve.answering import in_name_of
+from foveola.serve.keys import Key
 from foveola.serve.options import ServeOptions
+from foveola.serve.refusals import Forbidden
 from tests.serve.fake import MODEL_HASH, PIECES, USAGE, FakeAnswer, events, laid
 from tests.serve.raw import Call
 
@@ -177,3 +183,53 @@ async def test_bodies_together_are_bounded() -> None:
             answer.gate.release()
         await first.done()
         assert (await table.ask_json({"prompt": "a" + " " * 900})).status_code == 200
+
+
+SHOWN = (Turn("user", "?", (b"picture",)),)
+
+
+@pytest.mark.parametrize(
+    ("own", "usual", "named", "found"),
+    [
+        ("", "", "", ""),
+        ("", "", "a", "a"),
+        ("plant-7", "", "", "plant-7"),
+        ("plant-7", "", "plant-7", "plant-7"),
+        ("", "house", "", "house"),
+        ("plant-7", "house", "", "plant-7"),
+        ("", "house", "a", "a"),
+        ("plant-7", None, "", ""),  # a model that the prompt is not for
+    ],
+)
+def test_a_picture_gets_the_visual_prompt_of_its_key_or_of_the_house(
+    own: str, usual: str | None, named: str, found: str
+) -> None:
+    key = Key("line", b"", priority=3, visual_prompt=own)
+    asked = in_name_of(key, Request("r", SHOWN, visual_prompt=named), usual)
+    assert (asked.visual_prompt, asked.client, asked.priority) == (found, "line", 3)
+    if not named:  # text has no picture to stand before
+        assert in_name_of(key, Request("r", (Turn("user", "?"),)), usual).visual_prompt == ""
+
+
+def test_without_a_key_the_house_has_a_prompt_too() -> None:
+    assert in_name_of(None, Request("r", SHOWN), "house").visual_prompt == "house"
+    assert in_name_of(None, Request("r", SHOWN)).visual_prompt == ""
+
+
+def test_a_key_with_a_prompt_of_its_own_may_name_no_other() -> None:
+    request = Request("r", SHOWN, visual_prompt="plant-8")
+    with pytest.raises(Forbidden, match="This key may not use that visual prompt; leave the field out"):
+        in_name_of(Key("line", b"", visual_prompt="plant-7"), request)
+
+
+async def test_the_reply_tells_which_prompt_it_was() -> None:
+    usage = replace(USAGE, visual_prompt=PromptUse("plant-7", "a" * 64, 16))
+    async with laid(FakeAnswer(pieces=(Piece("ok", 1, finish="stop", usage=usage),))) as table:
+        reply = (await table.ask({"text": "?", "visual_prompt": "plant-7"})).json()
+        plain = await table.client.post(
+            "/v1/chat/completions",
+            json={"model": "fake", "messages": [{"role": "user", "content": "?"}], "visual_prompt": "plant-7"},
+        )
+    told = {"name": "plant-7", "hash": "a" * 64, "tokens": 16}
+    assert reply["usage"]["visual_prompt"] == plain.json()["usage"]["visual_prompt"] == told
+    assert [request.visual_prompt for request in table.answer.asked] == ["plant-7"] * 2

@@ -39,10 +39,11 @@ def test_a_file_of_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     file.write_text(
         f'[[key]]\nname = "line-3"\nsha256 = "{DIGEST}"\nrequests_per_minute = 60\npriority = -5\n'
+        'visual_prompt = "plant-7"\n'
         f'[[key]]\nname = "boss"\nsha256 = "{"0" * 64}"\nroles = ["ask", "admin"]\n'
     )
     ring = read_keys(file)
-    assert ring.find("fov-one") == Key("line-3", bytes.fromhex(DIGEST), frozenset({"ask"}), 60, -5)
+    assert ring.find("fov-one") == Key("line-3", bytes.fromhex(DIGEST), frozenset({"ask"}), 60, -5, "plant-7")
     assert ring.keys[1].roles == {"ask", "admin"}
 
 
@@ -65,6 +66,10 @@ def test_a_file_of_keys(tmp_path: Path) -> None:
             "no good `priority`; expected a whole number from -100",
         ),
         (f'[[key]]\nname = "a"\nsha256 = "{DIGEST}"\nrequests_per_minute = true', "no good `requests_per_minute`"),
+        (
+            f'[[key]]\nname = "a"\nsha256 = "{DIGEST}"\nvisual_prompt = "../b"',
+            "no good `visual_prompt`; expected the name",
+        ),
         (f'[[key]]\nname = "a"\nsha256 = "{DIGEST}"\n' * 2, "Two entries of keys.toml have the same name"),
     ],
 )

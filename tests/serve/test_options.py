@@ -31,3 +31,8 @@ def test_a_body_holds_a_picture_in_base64_with_line_breaks_and_its_prompt() -> N
     options = ServeOptions()
     base64_with_breaks = options.max_image_bytes * 4 / 3 * 78 / 76
     assert options.max_body_bytes > base64_with_breaks + options.max_prompt_bytes
+
+
+def test_a_visual_prompt_needs_a_folder_of_them() -> None:
+    with pytest.raises(ValueError, match="`visual_prompt` names a prompt in `prompts_dir`; set that too."):
+        ServeOptions(visual_prompt="plant-7")

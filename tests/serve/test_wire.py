@@ -27,9 +27,11 @@ def test_every_field_of_the_prompt_reaches_the_exchange() -> None:
         "seed": 2**64 - 1,
         "stop": ["\n", "。"],
         "visual_tokens": 128,
+        "visual_prompt": "plant-7",
     }
     request = request_of(Question(prompt, b"picture"), "id-1")
     assert request.visual_tokens == 128
+    assert request.visual_prompt == "plant-7"
     assert request.id == "id-1"
     assert [(turn.role, turn.text, turn.images) for turn in request.turns] == [("user", "Which defect?", (b"picture",))]
     assert request.sampling == Sampling(7, 1.0, 0.5, 4, 2**64 - 1, ("\n", "。"))
@@ -52,6 +54,9 @@ BAD_FIELDS = [
     ("max_tokens", float("nan")),
     ("max_tokens", float("inf")),
     ("max_tokens", [1]),
+    ("visual_prompt", ""),
+    ("visual_prompt", "../plant"),
+    ("visual_prompt", 7),
     ("visual_tokens", 0),
     ("visual_tokens", 1.5),
     ("visual_tokens", "half"),
