@@ -54,3 +54,11 @@ def test_tokens_know_the_box_they_touch():
     boxes, touched = batches._token_boxes(scene, (4, 4))
     assert touched.tolist() == [False, False, False, True]
     assert boxes[3].tolist() == pytest.approx([(1.2 - 1.5) / 4, (1.2 - 1.5) / 4, (1.8 - 1.5) / 4, (1.8 - 1.5) / 4])
+
+
+def test_a_page_teaches_characters_and_no_places_nor_class():
+    scene = Scene(EMPTY, "printed label", characters=(("A", -1, (0, 0, 0.5, 1)),))
+    under, place = batches.under_patches(scene, (2, 4))
+    a = 1 + len(batches.CLASSES) + batches.CHARACTERS.index("A")
+    assert under.tolist() == [a] * 4 + [0] * 4
+    assert place.tolist() == [batches.IGNORE] * 4 + [0] * 4

@@ -56,3 +56,20 @@ def test_missing_fonts_are_told(monkeypatch, tmp_path):
     with pytest.raises(FileNotFoundError, match="none of the .* font families is installed; .* set FOVEOLA_FONTS"):
         labels.font_files()
     labels.font_files.cache_clear()
+
+
+def test_a_page_is_full_of_characters_that_stand_where_it_says():
+    _fonts(False)
+    for seed in range(12):
+        one = labels.page(np.random.default_rng(seed), 112, 168, plain=1.0)
+        assert one.pixels.shape == (112, 168, 3)
+        assert not one.code
+        assert len(one.characters) >= 4
+        for character, index, (x1, y1, x2, y2) in one.characters:
+            assert character in labels.COMMON + labels.RARE + "-"
+            assert index == -1
+            assert x1 < x2
+            assert y1 < y2
+            inside = one.pixels[max(0, round(y1 * 112)) : round(y2 * 112), max(0, round(x1 * 168)) : round(x2 * 168)]
+            if x1 >= 0 and y1 >= 0 and x2 <= 1 and y2 <= 1:
+                assert int(inside.max()) - int(inside.min()) > 60, "dark ink on light paper under every character"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from foveola.tiny.model import Shape  # noqa: E402
 from foveola.tiny.train import answer_loss, star_mask, train  # noqa: E402
 
 SMALL = Shape(vision_width=32, vision_depth=1, vision_heads=2, width=64, inner=64, depth=1, heads=2, kv_heads=1)
-QUICK = Plan(steps=4, looking=2, decay=1, real=1, scene=1, label=1, save_every=2, threads=1)
+QUICK = Plan(steps=4, looking=2, mute=3, decay=1, real=1, scene=1, label=1, page=1, save_every=2, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,8 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(data, tmp_path, monkeypat
     trained = whole["trainee"]["model.model.visual.blocks.0.mlp.fc1.weight"]
     assert torch.allclose(model.model.visual.blocks[0].mlp.fc1.weight, trained, atol=1e-3)
 
-    train(data, tmp_path / "on", QUICK, SMALL, start=tmp_path / "checkpoint", at=3)
+    another = replace(QUICK, seed=1)  # whose fresh weights are others: what is near comes from the checkpoint
+    train(data, tmp_path / "on", another, SMALL, start=tmp_path / "checkpoint", at=3)
     on = torch.load(tmp_path / "on" / "state.pt", weights_only=True)
     assert on["step"] == 4
     before, after = (n["trainee"]["model.model.visual.blocks.0.mlp.fc1.weight"] for n in (whole, on))

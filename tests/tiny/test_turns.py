@@ -82,14 +82,6 @@ def test_box_and_cell_are_always_trained_where_there_is_one_defect():
     assert answers & {words.CELLS[0], words.CELLS_ZH[0]}
 
 
-def test_rows_about_places_always_ask_for_the_cell():
-    rng = random.Random(0)
-    for _ in range(50):
-        asked = turns.placing_turns(PIT, rng, 4)
-        assert asked[0][1] in (words.CELLS[0], words.CELLS_ZH[0])
-        assert 1 <= len(asked) <= 3
-
-
 def test_a_row_predicts_every_answer_token_from_the_slot_before(tmp_path):
     packer = turns.Packer(train_tokenizer(tmp_path))
     row = packer.pack((4, 4), [("What?", "pit"), ("Read the lot code.", "A7K")])

@@ -17,7 +17,7 @@ from foveola.tiny.model import PATCH, merge_order, to_patches
 from foveola.tiny.real import Record
 from foveola.tiny.scenes import Grey, Scene
 from foveola.tiny.teacher import Teacher
-from foveola.tiny.turns import Packer, Row, placing_turns, turns_for
+from foveola.tiny.turns import Packer, Row, turns_for
 
 Grid = tuple[int, int]
 CLASSES = [n for n in words.DEFECTS_ZH if n != words.CLEAN]
@@ -26,31 +26,19 @@ UNDER = 1 + len(CLASSES) + len(CHARACTERS)
 PLACES = 9
 VIEWS = 10
 IGNORE = -100
-# How many defects a scene has, as shares from none upwards; and where places are what is taught.
-COUNTS, PLACING = (0.22, 0.5, 0.14, 0.09, 0.05), (0.12, 0.8, 0.08)
+# How many defects a scene has, as shares from none upwards.
+COUNTS = (0.17, 0.6, 0.12, 0.07, 0.04)
 
 CELL_GRIDS: tuple[Grid, ...] = ((2, 6), (2, 8), (2, 10), (4, 8))
 EASY_GRIDS: tuple[Grid, ...] = ((2, 4), (2, 6), (2, 8))
-STRIP_GRIDS: tuple[Grid, ...] = ((2, 6), (2, 8), (2, 10), (2, 12), (4, 8), (4, 10), (4, 12))
+STRIP_GRIDS: tuple[Grid, ...] = ((2, 8), (2, 10), (2, 12), (4, 10), (4, 12), (4, 16), (6, 12))
 LABEL_GRIDS: tuple[Grid, ...] = (
-    (4, 12),
-    (4, 16),
-    (6, 12),
-    (6, 16),
-    (8, 8),
-    (8, 12),
-    (8, 16),
-    (10, 14),
-    (12, 12),
-    (10, 20),
-    (14, 14),
-    (16, 16),
-)
-SCENE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (8, 12), (12, 8), (10, 14), (14, 14), (12, 16), (16, 16))
-SQUARE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12), (14, 14))
-WIDE_GRIDS: tuple[Grid, ...] = (
-    (10, 14), (14, 10), (10, 18), (12, 16), (12, 20), (14, 18), (18, 14), (16, 16), (10, 24)
+    (4, 12), (4, 16), (8, 8), (6, 12), (6, 16), (8, 12), (10, 10), (8, 16), (6, 20), (10, 14), (12, 12)
 )  # fmt: skip
+PAGE_GRIDS: tuple[Grid, ...] = ((4, 8), (6, 6), (4, 16), (8, 8), (6, 12), (10, 10))
+SCENE_GRIDS: tuple[Grid, ...] = ((8, 8), (8, 10), (10, 8), (10, 10), (8, 12), (12, 8), (10, 14), (12, 12))
+SQUARE_GRIDS: tuple[Grid, ...] = ((8, 8), (10, 10), (12, 12))
+WIDE_GRIDS: tuple[Grid, ...] = ((8, 10), (10, 8), (8, 12), (12, 10), (10, 14), (14, 10), (8, 16), (12, 12), (8, 18))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +94,7 @@ def under_patches(scene: Scene, grid: Grid) -> tuple[NDArray[np.int64], NDArray[
     for character, index, (x1, y1, x2, y2) in scene.characters:
         inside = (x >= x1) & (x < x2) & (y + 0.4 / grid[0] > y1) & (y - 0.4 / grid[0] < y2)
         under[inside] = 1 + len(CLASSES) + CHARACTERS.index(character)
-        place[inside] = min(index + 1, PLACES - 1)
+        place[inside] = min(index + 1, PLACES - 1) if index >= 0 else IGNORE
     return merge_order(under), merge_order(place)
 
 
@@ -180,7 +168,8 @@ class Source:
             near = [r for r in pool if abs(np.log(r.grey.shape[1] / r.grey.shape[0] / aspect)) < 0.5]
             pool = near or pool
         record = pool[int(rng.integers(len(pool)))]
-        number = int(rng.integers(VIEWS))
+        # the teacher's features are kept, so that with one there are few views of each picture
+        number = int(rng.integers(2**31 if self._teacher is None else VIEWS))
         crop, scene = real.view(
             record, np.random.default_rng([number, len(record.path), int(aspect * 100), hash_of(record.path)]), aspect
         )
@@ -209,10 +198,9 @@ class Source:
         *,
         turns: int = 4,
         ease: Ease | None = None,
-        placing: bool = False,
     ) -> Group:
-        """``count`` pictures of ``kind`` (real, scene, label, cells) and ``grid``; ``ease`` makes labels easier,
-        ``placing`` has scenes of one defect, mostly, and questions about its place."""
+        """``count`` pictures of ``kind`` (real, scene, label, cells, page) and ``grid``, each with ``turns`` questions;
+        ``ease`` makes labels easier."""
         rng = np.random.default_rng(list(seed))
         talk = random.Random(int(rng.integers(2**62)))
         ease = ease or Ease()
@@ -224,15 +212,16 @@ class Source:
             if self._teacher is not None:
                 features = self._teacher.features([d[1] for d in drawn], [np.ascontiguousarray(d[2]) for d in drawn])
         elif kind == "scene":
-            pictures = [self._scene(rng, grid, PLACING if placing else COUNTS) for _ in range(count)]
+            pictures = [self._scene(rng, grid, COUNTS) for _ in range(count)]
         elif kind == "cells":
             shape = (grid[0] // 2, grid[1] // 2)
             pictures = [labels.cells(rng, *shape, jitter_px=ease.jitter_px, plain=ease.plain) for _ in range(count)]
+        elif kind == "page":
+            pictures = [labels.page(rng, height, width, plain=ease.plain) for _ in range(count)]
         else:
             how = {"tight": ease.tight, "plain": ease.plain, "length": ease.length}
             pictures = [labels.label(rng, height, width, **how) for _ in range(count)]  # type: ignore[arg-type]
-        ask = placing_turns if placing and kind == "scene" else turns_for
-        rows = [self._packer.pack(grid, ask(p, talk, turns)) for p in pictures]
+        rows = [self._packer.pack(grid, turns_for(p, talk, turns) if turns else []) for p in pictures]
         return collate(grid, pictures, rows, self._packer.pad, features)
 
 
@@ -257,7 +246,7 @@ def collate(grid: Grid, pictures: list[Scene], rows: list[Row], pad: int, teache
     classes = [
         CLASSES.index(p.names[0])
         if len(set(p.names)) == 1
-        else (IGNORE if p.names or p.reading or p.code else len(CLASSES))
+        else (IGNORE if p.names or p.reading or p.characters else len(CLASSES))
         for p in pictures
     ]
     return Group(

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     train.add_argument("--out", type=Path, default=Path("runs/tiny"), help="the run: state, tokenizer, log")
     train.add_argument("--steps", type=int, help="optimiser steps in all")
     train.add_argument("--looking", type=int, help="of them, steps of the vision tower alone")
-    train.add_argument("--talking", type=int, help="of them, the last steps of the decoder alone, about places")
+    train.add_argument("--mute", type=int, help="first steps in which nothing is asked about labels")
     train.add_argument("--decay", type=int, help="last steps, over which the learning rate falls")
     train.add_argument("--rate", type=float, help="learning rate")
     train.add_argument("--seed", type=int)

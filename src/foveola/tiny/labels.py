@@ -221,6 +221,40 @@ def cells(
     return Scene(pixels, "printed label", code=code, characters=tuple(characters))
 
 
+def page(rng: np.random.Generator, height: int, width: int, *, held_out: bool = False, plain: float = 0.0) -> Scene:
+    """A picture full of printed characters of one font and size: it teaches the vision tower to read, many
+    characters at a time. Nothing is asked about it, so it has no code, and its characters have the index -1."""
+    easy = bool(rng.random() < plain)
+    paths = _plain_fonts() if easy else font_files(held_out=held_out)
+    path = paths[int(rng.integers(len(paths)))]
+    size = int(SMALLEST_PX * np.exp(rng.uniform(0, np.log(44 / SMALLEST_PX))))
+    font = _font(path, size)
+    _, top, _, bottom = font.getbbox("0H")
+    image = Image.new("L", (width, height), 0)
+    draw = ImageDraw.Draw(image)
+    characters: list[tuple[str, int, Box]] = []
+    pool = COMMON + RARE + "-"
+    spacing = rng.uniform(0, size * 0.15) if rng.random() < 0.4 else 0.0
+    y = rng.uniform(1 - (bottom - top) * 0.3, 8)
+    while y < height - (bottom - top) * 0.7:
+        x = rng.uniform(-size * 0.3, size * 0.6)
+        while x < width - size * 0.3:
+            if rng.random() < 0.06:
+                x += size * rng.uniform(0.4, 1.5)
+            character = pool[int(rng.integers(len(pool)))]
+            advance = font.getlength(character) + spacing
+            draw.text((x, y - top), character, font=font, fill=255)
+            box = (x / width, y / height, (x + advance) / width, (y + bottom - top) / height)
+            characters.append((character, -1, box))
+            x += advance
+        y += (bottom - top) * rng.uniform(1.15, 1.7)
+    if rng.random() < 0.4:
+        image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, max(0.35, size * 0.03))))
+    mask: Grey = np.asarray(image, np.float32) / np.float32(255)
+    pixels = _dark_on_light(rng, mask) if easy else _blend(rng, _paper(rng, height, width), mask)
+    return Scene(pixels, "printed label", characters=tuple(characters))
+
+
 def _fit(rng: np.random.Generator, path: str, texts: list[str], height: int, width: int, tight: float) -> int:
     """A font size (px) at which all lines fit; drawn between legible and filling."""
     unit = max(_font(path, 40).getlength(t) for t in texts) / 40

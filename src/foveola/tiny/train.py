@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import Qwen2VLForConditionalGeneration
 
@@ -41,8 +40,7 @@ from foveola.tiny.teacher import Teacher
 from foveola.tiny.tokens import load_tokenizer, train_tokenizer
 from foveola.tiny.turns import Packer
 
-LOG_EVERY = 50
-TALK_TOKENS = 360
+LOG_EVERY = 20
 # How much of the language loss's gradient enters the vision tower: the auxiliary heads teach it better.
 INTO_VISION = 0.4
 
@@ -105,28 +103,24 @@ class Trainee(nn.Module):
         told = self.heads.spot(states).view(states.shape[0], -1, 2, SPOTS)
         return F.cross_entropy(told.flatten(0, 2), spots.expand(states.shape[0], -1, -1).flatten())
 
-    def forward(self, group: Group, *, looking: bool, talking: bool = False) -> tuple[Tensor, Tensor]:
-        """(language loss, auxiliary loss) of one group; the first is 0 while only ``looking``. While only ``talking``
-        the vision tower learns nothing, and all pictures are talked about."""
-        with torch.set_grad_enabled(not talking):
-            states, features = see(self.model, group.patches, self.rope(group.grid))
-        auxiliary = torch.zeros(()) if talking else self.auxiliary_loss(group, states, features)
-        if looking:
+    def forward(self, group: Group) -> tuple[Tensor, Tensor]:
+        """(language loss, auxiliary loss) of one group; the first is 0 where nothing is asked."""
+        states, features = see(self.model, group.patches, self.rope(group.grid))
+        auxiliary = self.auxiliary_loss(group, states, features)
+        if not group.slots.shape[1]:
             return torch.zeros(()), auxiliary
         table = self.model.model.language_model.embed_tokens
-        # Small pictures are many, and the decoder costs more than the vision tower: it talks about some of them.
-        some = slice(0, None if talking else max(2, TALK_TOKENS // group.ids.shape[1]))
-        x = table(group.ids[some])
+        x = table(group.ids)
         start, end = self._picture_at, self._picture_at + features.shape[1]
-        told = INTO_VISION * features[some] + (1 - INTO_VISION) * features[some].detach()
+        told = INTO_VISION * features + (1 - INTO_VISION) * features.detach()
         x = torch.cat([x[:, :start], told, x[:, end:]], 1)
-        layers = list(read_layers(self.model, x, group.positions[:, some], star_mask(group.segments[some])))
+        layers = list(read_layers(self.model, x, group.positions, star_mask(group.segments)))
         auxiliary = auxiliary + self._spot_loss(layers[(len(layers) - 1) // 2][:, start : end + 1], group.grid)
         out = final_norm(self.model, layers[-1])
-        wanted = out.gather(1, group.slots[some, :, None].expand(-1, -1, out.shape[-1]))
+        wanted = out.gather(1, group.slots[:, :, None].expand(-1, -1, out.shape[-1]))
         logits = F.linear(wanted, table.weight)
-        turns = group.segments[some].gather(1, group.slots[some])
-        return answer_loss(logits, group.targets[some], turns), auxiliary
+        turns = group.segments.gather(1, group.slots)
+        return answer_loss(logits, group.targets, turns), auxiliary
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -167,8 +161,9 @@ def _prepare(data: Path, out: Path, plan: Plan, shape: Shape, start: Path | None
     trainee = Trainee(shape, model, packer)
     source = Source(records, packer, Teacher.load())
     if start is not None:
-        weights = load_file(start / "model.safetensors")
-        model.load_state_dict({k: v.float() for k, v in weights.items()}, strict=False)
+        # transformers renames the tensors of its files: only its own reader knows how
+        begun = Qwen2VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
+        model.load_state_dict(begun.state_dict())
         return trainee, source
     rng = np.random.default_rng(plan.seed)
     examples = [scenes.scene(rng, 112, 112).pixels for _ in range(60)] + [
@@ -221,12 +216,11 @@ def _part(
     times those of a label, whose lesson would drown in their noise. The decoder's share is clipped apart from the
     rest for the same reason: it would leave little of what the auxiliary heads teach.
     """
-    looking, talking = step < plan.looking, step >= plan.steps - plan.talking
     parameters = list(trainee.parameters())
     reads = trainee.of_decoder()
     gradients, losses = [torch.zeros_like(p) for p in parameters], []
     for group in draw_groups(source, plan, step, part):
-        language, auxiliary = trainee(group, looking=looking, talking=talking)
+        language, auxiliary = trainee(group)
         found = torch.autograd.grad(language + plan.auxiliary * auxiliary, parameters, allow_unused=True)
         for half in (True, False):
             known = [
@@ -294,7 +288,8 @@ def _resume(state: Path, trainee: Trainee, optimiser: torch.optim.Optimizer, at:
         return at
     saved = torch.load(state, weights_only=True)
     trainee.load_state_dict(saved["trainee"])
-    optimiser.load_state_dict(saved["optimiser"])
+    if "optimiser" in saved:
+        optimiser.load_state_dict(saved["optimiser"])
     return int(saved["step"])
 
 

@@ -101,16 +101,6 @@ def turns_for(scene: Scene, rng: random.Random, count: int) -> Turns:
     return [one_turn(t, scene, rng.choice(("en", "zh")), rng) for t in chosen]
 
 
-def placing_turns(scene: Scene, rng: random.Random, count: int) -> Turns:
-    """Short rows that ask for the place: always the cell, now and then the box and ``count`` - 3 other things."""
-    chosen = ["where"]
-    if len(scene.defects) == 1 and rng.random() < 0.35:
-        chosen.append("box")
-    names, weights = zip(*_defect_tasks(scene), strict=True)
-    chosen += rng.choices(names, weights, k=max(0, count - 3) if rng.random() < 0.6 else 0)
-    return [one_turn(t, scene, rng.choice(("en", "zh")), rng) for t in chosen]
-
-
 @dataclass(frozen=True, slots=True)
 class Row:
     """One packed training row: ids, segments (0 picture, 1.. turns, -1 padding) [L], positions [3, L], and for every
