@@ -71,9 +71,11 @@ class Reference:
         return self.texture(seen.texture, self._row(seen.label))
 
     def strangeness(self, seen: Observation) -> float:
-        """One number per frame for the martingale: the greater of both scores' sizes."""
-        residual = self.residual(seen)
-        return self.map_score(seen) + (4 * float((residual**2).sum()) if residual is not None else 0.0)
+        """One number per frame for the martingale: the sum of how strange map, features and texture are."""
+        residual, texture = self.residual(seen), self.texture_residual(seen)
+        strange = self.map_score(seen)
+        strange += 4 * float((residual**2).sum()) if residual is not None else 0.0
+        return strange + (float((texture**2).mean()) if texture is not None else 0.0)
 
     def save(self, path: Path) -> None:
         """Writes one ``.npz`` file, whole or not at all."""
