@@ -36,7 +36,7 @@ class HalfOptions:
     clip: bool = True
     gptq: bool = True
     ratios: int = 20
-    damping: float = 0.01
+    damping: float = 0.05
 
     def __post_init__(self) -> None:
         if self.bits not in (4, 8):

@@ -1,7 +1,9 @@
 """GPTQ: columns are rounded one after the other, and those still to come make up for what was lost.
 
 Frantar et al. 2023, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers" (arXiv
-2210.17323). A block's grid is set when its first column's turn comes, from the weights as they are by then.
+2210.17323). The loudest columns come first, while there are most others to make up for them; as the grids of all blocks
+are set beforehand, that order leaves no trace in the file. Coordinate descent over the codes follows (Behdin et al.
+2023, "QuantEase", arXiv 2309.01885): what the first columns could not know, they are asked again.
 """
 
 from __future__ import annotations
@@ -12,34 +14,76 @@ from torch import Tensor
 from foveola.weights.formats import Format
 from foveola.weights.packed import Grid, Packed, encoded, grid_of, in_blocks
 
+_STRIP = 64
+"""Columns that are worked on before the rest hears of it."""
+
 
 def gptq(
-    weight_NK: Tensor, moments_KK: Tensor, form: Format, *, shrink_NB: Tensor | None = None, damping: float = 0.01
+    weight_NK: Tensor,
+    moments_KK: Tensor,
+    form: Format,
+    *,
+    shrink_NB: Tensor | None = None,
+    damping: float = 0.05,
+    descents: int = 2,
 ) -> Packed:
-    """The matrix in ``form``. ``damping`` is a share of the moments' mean diagonal; ``shrink_NB`` as ``grid_of``."""
-    inner = weight_NK.shape[1]
-    whole = -(-inner // form.block) * form.block
-    upper = _factor(moments_KK, damping)
-    left = torch.nn.functional.pad(weight_NK.detach().float(), (0, whole - inner))
-    codes = torch.zeros(left.shape[0], whole // form.block, form.block)
-    scales, zeros = torch.ones(codes.shape[:2]), torch.zeros(codes.shape[:2])
-    for number, first in enumerate(range(0, whole, form.block)):
-        last = min(first + form.block, inner)
-        block = left[:, first : first + form.block]
-        shrink = 1.0 if shrink_NB is None else shrink_NB[:, number : number + 1]
-        grid = grid_of(block[:, None], form.bits, shrink)
-        scales[:, number], zeros[:, number] = grid.scales[:, 0], grid.zeros[:, 0]
-        lost = torch.zeros(left.shape[0], last - first)
-        for column in range(first, last):
-            at = column - first
-            code = grid.nearest(block[:, None, at : at + 1])
-            codes[:, number, at] = code[:, 0, 0]
-            error = (block[:, at] - grid.values(code)[:, 0, 0]) / upper[column, column]
-            lost[:, at] = error
-            block[:, at + 1 : last - first] -= error[:, None] * upper[column, column + 1 : last]
-        left[:, last:inner] -= lost @ upper[first:last, last:inner]
-        codes[:, number, last - first :] = zeros[:, number, None]  # padding stands for 0
-    return encoded(codes, Grid(scales, zeros, form.bits), inner, form)
+    """The matrix in ``form``. ``damping`` is a share of the moments' mean diagonal; ``shrink_NB`` as ``grid_of``;
+    ``descents`` is how often every code is looked at again."""
+    weight = weight_NK.detach().float()
+    blocks = in_blocks(weight, form.block)
+    grid = grid_of(blocks, form.bits, 1.0 if shrink_NB is None else shrink_NB)
+    columns = _Columns(grid, weight.shape[1], form)
+    order = moments_KK.diagonal().argsort(descending=True, stable=True)
+    codes_KN = columns.in_turn(weight.t()[order], order, _factor(moments_KK[order][:, order], damping))
+    if descents:
+        columns.descend(weight.t(), codes_KN, _damped(moments_KK, damping), descents)
+    codes = grid.zeros[:, :, None].expand(blocks.shape).flatten(1).clone()  # padding stands for 0
+    codes[:, : weight.shape[1]] = codes_KN.t()
+    return encoded(codes.view(blocks.shape), grid, weight.shape[1], form)
+
+
+class _Columns:
+    """The grid of every weight, laid out by columns [K, N], which are worked on one by one."""
+
+    def __init__(self, grid: Grid, inner: int, form: Format) -> None:
+        self._scales, self._zeros = (
+            part.repeat_interleave(form.block, 1)[:, :inner].t().contiguous() for part in (grid.scales, grid.zeros)
+        )
+        self._top = 2**form.bits - 1
+
+    def _codes(self, wanted_N: Tensor, column: int) -> tuple[Tensor, Tensor]:
+        """The nearest codes of a column, and the weights that they stand for."""
+        scales, zeros = self._scales[column], self._zeros[column]
+        codes = (wanted_N / scales).round_().add_(zeros).clamp_(0, self._top)
+        return codes, (codes - zeros) * scales
+
+    def in_turn(self, left_KN: Tensor, order_K: Tensor, upper_KK: Tensor) -> Tensor:
+        """Codes [K, N] of columns that come in this order; ``left_KN`` and ``upper_KK`` are in it already."""
+        left, codes = left_KN.clone(), torch.empty_like(left_KN)
+        for first in range(0, len(left), _STRIP):
+            last = min(first + _STRIP, len(left))
+            lost = torch.empty_like(left[first:last])
+            for at in range(first, last):
+                column = int(order_K[at])
+                codes[column], rounded = self._codes(left[at], column)
+                lost[at - first] = (left[at] - rounded) / upper_KK[at, at]
+                left[at + 1 : last].addr_(upper_KK[at, at + 1 : last], lost[at - first], alpha=-1)
+            left[last:].addmm_(upper_KK[first:last, last:].t(), lost, alpha=-1)
+        return codes
+
+    def descend(self, weight_KN: Tensor, codes_KN: Tensor, moments_KK: Tensor, times: int) -> None:
+        """Replace one column of codes after the other by what errs least beside all the others, in place."""
+        error = (codes_KN - self._zeros) * self._scales - weight_KN
+        for _ in range(times):
+            for first in range(0, len(error), _STRIP):
+                last = min(first + _STRIP, len(error))
+                slope = moments_KK[first:last] @ error
+                for at in range(first, last):
+                    before = error[at] + weight_KN[at]
+                    codes_KN[at], after = self._codes(before - slope[at - first] / moments_KK[at, at], at)
+                    moved = after - before
+                    error[at] += moved
+                    slope.addr_(moments_KK[first:last, at], moved)
 
 
 def nearest(weight_NK: Tensor, form: Format, shrink: Tensor | float = 1.0) -> Packed:
@@ -49,16 +93,19 @@ def nearest(weight_NK: Tensor, form: Format, shrink: Tensor | float = 1.0) -> Pa
     return encoded(grid.nearest(blocks), grid, weight_NK.shape[1], form)
 
 
+def _damped(moments_KK: Tensor, damping: float, times: float = 1.0) -> Tensor:
+    damped = moments_KK.clone()
+    damped.diagonal().add_((float(moments_KK.diagonal().mean()) or 1.0) * damping * times)
+    return damped
+
+
 def _factor(moments_KK: Tensor, damping: float) -> Tensor:
     """The upper Cholesky factor of the inverse of the damped moments; dead inputs count as independent ones.
 
     Damping grows tenfold until the factorisation succeeds: moments of few samples are singular.
     """
-    scale = float(moments_KK.diagonal().mean()) or 1.0
     for attempt in range(4):
-        damped = moments_KK.clone()
-        damped.diagonal().add_(scale * damping * 10**attempt)
-        lower, failed = torch.linalg.cholesky_ex(damped)
+        lower, failed = torch.linalg.cholesky_ex(_damped(moments_KK, damping, 10.0**attempt))
         if int(failed) == 0:
             inverse = torch.cholesky_inverse(lower)
             upper: Tensor
