@@ -17,12 +17,10 @@ from foveola.exchange import Invalid
 from foveola.family import family_of
 from foveola.weights.formats import Format, parse_storage
 from foveola.weights.matrix import as_matrix
-from foveola.weights.packed import Packed, concatenated, pack
+from foveola.weights.packed import ROWS, Packed, concatenated, pack
 from foveola.weights.patterns import matched_any
 from foveola.weights.skeleton import skeleton, stored_names
 from foveola.weights.store import PACKED, packed_entry, packed_tensors
-
-_ROWS = 4096
 
 
 @step("round")
@@ -81,7 +79,7 @@ def rounded_tensors(tensors: dict[str, Tensor], chosen: set[str], storage: Any) 
             kept[name] = tensor
             after += tensor.nbytes
             continue
-        pieces = [_rounded_rows(rows, storage) for rows in torch.split(tensor, _ROWS)]
+        pieces = [_rounded_rows(rows, storage) for rows in torch.split(tensor, ROWS)]
         error += sum(piece.error for piece in pieces)
         size += sum(piece.size for piece in pieces)
         if isinstance(storage, Format):

@@ -28,7 +28,8 @@ from foveola.lower.portable import to_portable
 from foveola.lower.prompts import prompt_tokens, template_variables
 from foveola.lower.session import save
 from foveola.lower.storage import Rule, Stored, apply, keeping, plan
-from foveola.weights.loading import load
+from foveola.weights.formats import Format
+from foveola.weights.lean import lean_model, make_dense
 from foveola.weights.quantised import packed_matrices, with_tied
 
 Progress = Callable[[str, float], None]
@@ -65,13 +66,15 @@ def compile_checkpoint(
     called = _valid_name(name or checkpoint.name)
     family = family_of(checkpoint.config)
     card = model_section(checkpoint, family, options)
-    model = load(checkpoint, family)
+    model, read = lean_model(checkpoint, family)
     tell("rounding the weights", 0.1)
     blocks = family.tower_shape(checkpoint.config).blocks if family.sees else None
     tied = {family.parts.head: family.parts.embedding}
     held = with_tied(packed_matrices(checkpoint, model), checkpoint, tied)
     kept = {path: read() for path, read in held.items()}
-    stored = apply(model, keeping(plan(model, family, rules(family, options), blocks), kept), kept)
+    planned = keeping(plan(model, family, rules(family, options), blocks), kept)
+    make_dense(model, read, but=[path for path, storage in planned.items() if isinstance(storage, Format)])
+    stored = apply(model, planned, kept, read)
     graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], options, tell)
     tell("comparing with the model", 0.6)
     subject = Subject(model, family, checkpoint.config, card["vision"], card["evidence_layer"], options)

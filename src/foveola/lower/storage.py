@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from foveola.artifact import Finding
 from foveola.exchange import Invalid
 from foveola.family import Family
-from foveola.lower.dense import fold_patch_kernel
 from foveola.weights.formats import Format, Storage
-from foveola.weights.packed import Packed, pack
+from foveola.weights.held import hold_packed
+from foveola.weights.lean import Read
+from foveola.weights.matrix import as_matrix
+from foveola.weights.packed import ROWS, Packed, pack_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +92,18 @@ def keeping(planned: Mapping[str, Storage], kept: Mapping[str, Packed]) -> dict[
 
 
 @torch.no_grad()
-def apply(model: nn.Module, planned: Mapping[str, Storage], kept: Mapping[str, Packed] | None = None) -> Stored:
+def apply(
+    model: nn.Module,
+    planned: Mapping[str, Storage],
+    kept: Mapping[str, Packed] | None = None,
+    read: Read | None = None,
+) -> Stored:
     """Round the weights of ``model``, in place, to what ``planned`` stores of them.
 
     Matrices that the checkpoint holds packed (``kept``) are stored code for code, and not rounded again. Afterwards
-    the model is the reference for the exported graphs: they must compute what it computes.
+    the model is the reference for the exported graphs: they must compute what it computes. With ``read`` (``lean``)
+    weights that the model lacks are read one by one, and those stored packed are only held packed: the model is never
+    in memory whole.
     """
     kept = kept or {}
     start = time.perf_counter()
@@ -103,21 +112,25 @@ def apply(model: nn.Module, planned: Mapping[str, Storage], kept: Mapping[str, P
     squared_error = squared = 0.0
     for path, storage in planned.items():
         module = model.get_submodule(path)
-        exact = _matrix(module)
-        before += 4 * exact.numel()
         if storage == "fp32":
-            after += 4 * exact.numel()
+            before += 4 * _elements(module)
+            after += 4 * _elements(module)
             continue
+        exact = _matrix(module, path, read)
+        before += 4 * exact.numel()
         if isinstance(storage, Format):
-            packed[path] = replace(kept[path], format=storage) if path in kept else pack(exact, storage)
+            packed[path] = replace(kept[path], format=storage) if path in kept else pack_rows(exact, storage)
             rounded = packed[path].dequantised()
             after += packed[path].nbytes
         else:
             rounded = exact.half().float()
             after += 2 * exact.numel()
-        squared_error += float((rounded - exact).square().sum())
-        squared += float(exact.square().sum())
-        _replace(module, rounded)
+        squared += _squares(exact)
+        squared_error += _squares(exact, rounded)
+        if read is not None and path in packed:
+            hold_packed(module, packed[path])
+        else:
+            _replace(module, rounded)
     counts = Counter(
         f"{storage}{' as packed' * (path in kept and path in packed)}" for path, storage in planned.items()
     )
@@ -131,12 +144,28 @@ def apply(model: nn.Module, planned: Mapping[str, Storage], kept: Mapping[str, P
     return Stored(packed, dict(planned), finding)
 
 
-def _matrix(module: nn.Module) -> Tensor:
-    if isinstance(module, (nn.Conv2d, nn.Conv3d)):
-        return fold_patch_kernel(module)
+def _elements(module: nn.Module) -> int:
+    """Of the matrix that is stored: of a kernel over time there is one frame."""
     weight = module.weight
     assert isinstance(weight, Tensor)
-    return weight.detach()
+    return weight.numel() // (weight.shape[2] if isinstance(module, nn.Conv3d) else 1)
+
+
+def _squares(exact: Tensor, rounded: Tensor | None = None) -> float:
+    """Sum of the squares of a matrix, or of its difference from another, some rows at a time."""
+    total = 0.0
+    for begin in range(0, exact.shape[0], ROWS):
+        rows = exact[begin : begin + ROWS]
+        total += float((rows if rounded is None else rounded[begin : begin + ROWS] - rows).square().sum())
+    return total
+
+
+def _matrix(module: nn.Module, path: str, read: Read | None) -> Tensor:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    if weight.is_meta and read is not None:
+        return as_matrix(read(f"{path}.weight"))
+    return as_matrix(weight.detach())
 
 
 def _replace(module: nn.Module, rounded: Tensor) -> None:

@@ -7,12 +7,15 @@ so that a file that stores them in 16 bits says exactly the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from foveola.weights.formats import Format
+
+ROWS = 4096
+"""Rows of a matrix that are worked on at a time: an embedding in fp32 is several times what it is on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,18 @@ class Packed:
         return _unpack(self.zeros, self.format.bits)[:, : self.scales.shape[1]]
 
     def dequantised(self) -> Tensor:
-        """The matrix that the packed one stands for, fp32 [N, K]."""
-        shifted = self.codes().float() - self.zero_points()[..., None].float()
-        return (shifted * self.scales[..., None]).flatten(1)[:, : self.inner].contiguous()
+        """The matrix that the packed one stands for, fp32 [N, K]. Besides it little memory is taken, however large."""
+        if self.outer <= ROWS:
+            return self._rows(slice(None))
+        whole = torch.empty(self.outer, self.inner)
+        for begin in range(0, self.outer, ROWS):
+            whole[begin : begin + ROWS] = self._rows(slice(begin, begin + ROWS))
+        return whole
+
+    def _rows(self, chosen: slice) -> Tensor:
+        part = replace(self, values=self.values[chosen], scales=self.scales[chosen], zeros=self.zeros[chosen])
+        shifted = part.codes().float() - part.zero_points()[..., None].float()
+        return (shifted * part.scales[..., None]).flatten(1)[:, : self.inner].contiguous()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,11 @@ def pack(weight_NK: Tensor, form: Format) -> Packed:
     blocks = in_blocks(weight_NK, form.block)
     grid = grid_of(blocks, form.bits)
     return encoded(grid.nearest(blocks), grid, weight_NK.shape[1], form)
+
+
+def pack_rows(weight_NK: Tensor, form: Format) -> Packed:
+    """As ``pack``, some rows at a time: what it takes besides the matrix stays small."""
+    return concatenated([pack(rows, form) for rows in torch.split(weight_NK, ROWS)])
 
 
 def concatenated(parts: list[Packed]) -> Packed:

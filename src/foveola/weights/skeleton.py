@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightRenaming, rename_source_key
 
@@ -30,14 +31,22 @@ def skeleton(checkpoint: Checkpoint, family: Family) -> nn.Module:
     config._attn_implementation = "eager"
     with torch.device("meta"):
         model: Any = kind(config)
-    for module in model.modules():
-        computed = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
-        if computed:
-            for name in computed:
-                setattr(module, name, torch.empty_like(getattr(module, name), device="cpu"))
-            model._init_weights(module)
+    _make_buffers(model)
     made: nn.Module = model.eval().requires_grad_(False)
     return made
+
+
+def _make_buffers(model: Any) -> None:
+    """Compute the buffers that are on the meta device, each by the rules of the model that it is a part of."""
+    rules: dict[str, Any] = {"": model}
+    for path, module in model.named_modules():
+        parent = rules[path.rpartition(".")[0]] if path else model
+        rules[path] = module if isinstance(module, PreTrainedModel) else parent
+        computed = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
+        for name in computed:
+            setattr(module, name, torch.empty_like(getattr(module, name), device="cpu"))
+        if computed:
+            rules[path]._init_weights(module)
 
 
 def stored_names(model: nn.Module, checkpoint: Checkpoint) -> dict[str, str]:
