@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from foveola.compress.clip import RATIOS, search_clip  # noqa: E402
-from foveola.compress.gptq import gptq, nearest  # noqa: E402
+from foveola.compress.gptq import descended, gptq, nearest  # noqa: E402
 from foveola.compress.scaling import Reader, rounded, search_scales, weighted_error  # noqa: E402
 from foveola.weights.formats import Format  # noqa: E402
 from foveola.weights.packed import pack  # noqa: E402
@@ -39,6 +39,24 @@ def test_gptq_errs_less_than_rounding_where_inputs_are_correlated(bits: int, inn
     ours, plain = gptq(weight, moments, form), pack(weight, form)
     assert ours.dequantised().shape == weight.shape
     assert error(weight, ours.dequantised(), moments) < 0.5 * error(weight, plain.dequantised(), moments)
+
+
+def test_descent_only_falls_and_keeps_the_grid() -> None:
+    weight, moments = matrix(48, 100), correlated(100)
+    for start in (gptq(weight, moments, FORM), pack(weight, FORM)):
+        again = descended(start, weight, moments, damping=1e-6)
+        before, after = (error(weight, one.dequantised(), moments) for one in (start, again))
+        assert after < before
+        assert torch.equal(again.scales, start.scales)
+        assert torch.equal(again.zeros, start.zeros)
+
+
+def test_gptq_takes_the_loudest_columns_first_and_leaves_no_trace_of_it() -> None:
+    weight, moments = matrix(48, 128), correlated(128)
+    turned = torch.randperm(128, generator=torch.Generator().manual_seed(1))
+    wide = Format(4, 128)  # one block, so that the grid is the same however columns lie
+    plain = gptq(weight, moments, wide).dequantised()
+    assert torch.equal(gptq(weight[:, turned], moments[turned][:, turned], wide).dequantised(), plain[:, turned])
 
 
 def test_gptq_is_rounding_where_inputs_are_independent() -> None:

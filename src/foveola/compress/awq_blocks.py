@@ -15,7 +15,7 @@ from foveola.compress.awq import HalfOptions, Options
 from foveola.compress.clip import search_clip
 from foveola.compress.example import Example
 from foveola.compress.folding import apply_fold, channels, fits
-from foveola.compress.gptq import gptq, nearest
+from foveola.compress.gptq import descended, gptq, nearest
 from foveola.compress.moments import Moments, gather_moments
 from foveola.compress.rounding import rounded_tensors
 from foveola.compress.scaling import Reader, search_scales
@@ -264,11 +264,17 @@ def choose(
         tried[f"{prefix}gptq"] = gptq(weight_NK, seen.gram, form, damping=options.damping)
         if shrink is not None:
             tried[f"{prefix}clip+gptq"] = gptq(weight_NK, seen.gram, form, shrink_NB=shrink, damping=options.damping)
-    errors = {
-        name: (seen.held_error(made.dequantised() - weight_NK, reader.importance) / energy) ** 0.5
-        for name, made in tried.items()
-    }
+
+    def error(made: Packed) -> float:
+        return float((seen.held_error(made.dequantised() - weight_NK, reader.importance) / energy) ** 0.5)
+
+    errors = {name: error(made) for name, made in tried.items()}
     chosen = min(errors, key=lambda name: errors[name])
+    if options.gptq:
+        again = descended(tried[chosen], weight_NK, seen.gram, damping=options.damping)
+        name = f"{chosen}+descent"
+        tried[name], errors[name] = again, error(again)
+        chosen = min(chosen, name, key=lambda name: errors[name])
     moved = tried[chosen].dequantised() - weight_NK
     predicted = float((((moved @ seen.gram) * moved).sum(1) * reader.importance).sum())
     return tried[chosen], {

@@ -2,8 +2,8 @@
 
 Frantar et al. 2023, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers" (arXiv
 2210.17323). The loudest columns come first, while there are most others to make up for them; as the grids of all blocks
-are set beforehand, that order leaves no trace in the file. Coordinate descent over the codes follows (Behdin et al.
-2023, "QuantEase", arXiv 2309.01885): what the first columns could not know, they are asked again.
+are set beforehand, that order leaves no trace in the file. ``descended`` then asks again what the first columns could
+not know (coordinate descent over the codes; Behdin et al. 2023, "QuantEase", arXiv 2309.01885).
 """
 
 from __future__ import annotations
@@ -19,37 +19,49 @@ _STRIP = 64
 
 
 def gptq(
-    weight_NK: Tensor,
-    moments_KK: Tensor,
-    form: Format,
-    *,
-    shrink_NB: Tensor | None = None,
-    damping: float = 0.05,
-    descents: int = 2,
+    weight_NK: Tensor, moments_KK: Tensor, form: Format, *, shrink_NB: Tensor | None = None, damping: float = 0.05
 ) -> Packed:
-    """The matrix in ``form``. ``damping`` is a share of the moments' mean diagonal; ``shrink_NB`` as ``grid_of``;
-    ``descents`` is how often every code is looked at again."""
+    """The matrix in ``form``. ``damping`` is a share of the moments' mean diagonal; ``shrink_NB`` as ``grid_of``."""
     weight = weight_NK.detach().float()
     blocks = in_blocks(weight, form.block)
     grid = grid_of(blocks, form.bits, 1.0 if shrink_NB is None else shrink_NB)
-    columns = _Columns(grid, weight.shape[1], form)
     order = moments_KK.diagonal().argsort(descending=True, stable=True)
+    columns = _Columns(grid, weight.shape[1], form)
     codes_KN = columns.in_turn(weight.t()[order], order, _factor(moments_KK[order][:, order], damping))
-    if descents:
-        columns.descend(weight.t(), codes_KN, _damped(moments_KK, damping), descents)
-    codes = grid.zeros[:, :, None].expand(blocks.shape).flatten(1).clone()  # padding stands for 0
-    codes[:, : weight.shape[1]] = codes_KN.t()
-    return encoded(codes.view(blocks.shape), grid, weight.shape[1], form)
+    return columns.packed(codes_KN)
+
+
+def descended(
+    packed: Packed, weight_NK: Tensor, moments_KK: Tensor, *, damping: float = 0.05, times: int = 2
+) -> Packed:
+    """``packed``, which stands for ``weight_NK``, with every code looked at ``times`` again beside all the others.
+
+    The error under the damped moments only falls. Scales and zero points stay.
+    """
+    columns = _Columns(
+        Grid(packed.scales, packed.zero_points().float(), packed.format.bits), packed.inner, packed.format
+    )
+    codes_KN = packed.codes().flatten(1)[:, : packed.inner].t().float().contiguous()
+    columns.descend(weight_NK.detach().float().t(), codes_KN, _damped(moments_KK, damping), times)
+    return columns.packed(codes_KN)
 
 
 class _Columns:
     """The grid of every weight, laid out by columns [K, N], which are worked on one by one."""
 
     def __init__(self, grid: Grid, inner: int, form: Format) -> None:
+        self._grid, self._form = grid, form
         self._scales, self._zeros = (
             part.repeat_interleave(form.block, 1)[:, :inner].t().contiguous() for part in (grid.scales, grid.zeros)
         )
         self._top = 2**form.bits - 1
+
+    def packed(self, codes_KN: Tensor) -> Packed:
+        """Codes of all columns as a file holds them."""
+        inner, (rows, count) = len(codes_KN), self._grid.zeros.shape
+        codes = self._grid.zeros.repeat_interleave(self._form.block, 1)  # padding stands for 0
+        codes[:, :inner] = codes_KN.t()
+        return encoded(codes.view(rows, count, self._form.block), self._grid, inner, self._form)
 
     def _codes(self, wanted_N: Tensor, column: int) -> tuple[Tensor, Tensor]:
         """The nearest codes of a column, and the weights that they stand for."""
