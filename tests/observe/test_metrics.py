@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from prometheus_client.parser import text_string_to_metric_families
 
-from foveola.exchange import Stages, Usage
+from foveola.exchange import Refusal, Stages, Usage
 from foveola.observe import Metrics, Record
+from foveola.observe import definitions as names
 
 COMMON = {"model_version": "0123456789ab", "region": "line-7"}
 USAGE = Usage(90, 64, 5, stages=Stages(vision_s=0.004, decode_s=0.3, total_s=0.4))
@@ -91,3 +94,15 @@ def test_the_greatest_queue_depth_is_remembered() -> None:
     depth[0] = 1.0
     assert value(metrics, "foveola_queue_depth") == 1
     assert value(metrics, "foveola_queue_depth_most") == 3
+
+
+def test_series_that_are_there_from_the_start_are_those_that_count() -> None:
+    assert names.STAGE.known == tuple(field.name.removesuffix("_s") for field in fields(Stages))
+    text = Metrics(model_hash="0" * 64).render().decode()
+    assert 'foveola_refused_total{code="busy",model_version="000000000000",region=""} 0.0' in text
+    for code in names.REFUSED.known:
+        assert code in {kind.code for kind in every(Refusal)} | {"internal_error"}
+
+
+def every(kind: type[Refusal]) -> set[type[Refusal]]:
+    return {kind, *(one for below in kind.__subclasses__() for one in every(below))}

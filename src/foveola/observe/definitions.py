@@ -14,13 +14,15 @@ COMMON = ("model_version", "region")
 @dataclass(frozen=True, slots=True)
 class Definition:
     """A metric: ``name`` as Prometheus' client takes it (a counter's series ends in ``_total``), labels beyond
-    ``COMMON``, and a histogram's upper bounds."""
+    ``COMMON``, and a histogram's upper bounds. ``known`` are values of the one label that are there from the start:
+    a series that begins at 1 hides its first increase from every rate."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    known: tuple[str, ...] = ()
 
     @property
     def series(self) -> str:
@@ -46,16 +48,24 @@ STAGE = Definition(
     "Time of answers by stage; first_token and total are not parts but sums.",
     ("stage",),
     STAGE_BUCKETS_S,
+    ("queue", "decode_image", "preprocess", "vision", "prefill", "decode", "first_token", "total"),
 )
-TOKENS = Definition("foveola_tokens", "counter", "Tokens of answers; visual ones also count as prompt.", ("kind",))
+TOKENS = Definition(
+    "foveola_tokens", "counter", "Tokens of answers; visual ones also count as prompt.", ("kind",), (),
+    ("prompt", "visual", "completion", "cached"),
+)  # fmt: skip
 PICTURE_TOKENS = Definition(
     "foveola_picture_tokens",
     "histogram",
     "Visual tokens of a picture: what it would make alone, what it made, what the decoder read.",
     ("when",),
     TOKEN_BUCKETS,
+    ("alone", "budgeted", "read"),
 )
-REFUSED = Definition("foveola_refused", "counter", "Requests that were refused or failed.", ("code",))
+REFUSED = Definition(
+    "foveola_refused", "counter", "Requests that were refused or failed.", ("code",), (),
+    ("bad_image", "busy", "internal_error", "invalid_field", "late", "over_budget", "too_large", "unavailable"),
+)  # fmt: skip
 CANCELLED = Definition("foveola_cancelled", "counter", "Requests whose reader left.")
 QUEUED = Definition("foveola_queue_depth", "gauge", "Requests that wait or are being prepared.")
 QUEUED_MOST = Definition("foveola_queue_depth_most", "gauge", "The greatest queue depth seen since the start.")

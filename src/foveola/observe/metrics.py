@@ -34,6 +34,8 @@ class Metrics:
         for definition in names.ALL:
             if not definition.labels:  # a series that exists at 0 is one that an alert can see
                 self._at(definition)
+            for value in definition.known:
+                self._at(definition, **{definition.labels[0]: value})
         self.set(names.ACCURACY, float("nan"))
 
     @staticmethod
