@@ -33,7 +33,7 @@ def test_a_clipped_rest_stays_for_later() -> None:
 
 def test_an_update_that_did_not_count_is_taken_back() -> None:
     feedback = Feedback(1000)
-    feedback.take_back(feedback.encode(VALUES, 0.1))
+    feedback.take_back(feedback.encode(VALUES, 0.1).dense())
     assert np.allclose(feedback.residual, VALUES, atol=1e-6)
 
 

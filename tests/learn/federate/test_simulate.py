@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from foveola.learn.federate.options import FederationOptions, Rejected
 from foveola.learn.federate.problem import Problem, accuracy, shards, synthetic
 from foveola.learn.federate.rounds import Federation
 from foveola.learn.federate.simulate import Simulation, SimulationOptions
-from foveola.learn.federate.wire import unpack
+from foveola.learn.federate.wire import Update, pack, unpack
 
 FEATURES, LABELS = synthetic(1200, 48, np.random.default_rng(4), spread=0.6)
 TRAIN, HELD = slice(0, 800), slice(800, None)
@@ -71,7 +72,7 @@ def test_a_node_holds_what_the_server_holds_and_refuses_what_does_not_continue_i
     agreed = FederationOptions(width=48)
     federation = Federation.create(agreed)
     nodes = [
-        Node(n, FEATURES[n * 20 : n * 20 + 20], LABELS[n * 20 : n * 20 + 20], agreed, Problem(), 2) for n in (1, 2)
+        Node(n, Problem().on(FEATURES[n * 20 : n * 20 + 20], LABELS[n * 20 : n * 20 + 20], 2), agreed) for n in (1, 2)
     ]
     with pytest.raises(Unavailable, match="Node 1 holds no prompt yet"):
         nodes[0].train()
@@ -83,8 +84,12 @@ def test_a_node_holds_what_the_server_holds_and_refuses_what_does_not_continue_i
             node.receive(messages)
             federation.accept(node.number, node.train())
         federation.close()
+    nodes[0].receive(broadcasts[-1])  # again: passed over
+    assert nodes[0].known == 2
+    [following] = federation.messages_for(2)
+    elsewhere = replace(cast(Update, unpack(following)), base=b"elsewhere"[:8])
     with pytest.raises(Rejected, match="does not continue what is held"):
-        nodes[0].receive(broadcasts[-1])
+        nodes[0].receive([pack(elsewhere)])
     assert nodes[0].known is None
     nodes[0].receive(federation.messages_for(nodes[0].known))
     assert nodes[0].known == federation.round == 3
@@ -92,7 +97,7 @@ def test_a_node_holds_what_the_server_holds_and_refuses_what_does_not_continue_i
 
 def test_no_feature_crosses_the_wire() -> None:
     agreed = FederationOptions(width=48)
-    node = Node(1, FEATURES[:20], LABELS[:20], agreed, Problem(), 10)
+    node = Node(1, Problem().on(FEATURES[:20], LABELS[:20], 10), agreed)
     node.receive(Federation.create(agreed).messages_for(None))
     data = node.train()
     assert not any(FEATURES[n, at : at + 2].tobytes() in data for n in range(20) for at in range(46))

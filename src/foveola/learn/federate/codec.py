@@ -73,6 +73,6 @@ class Feedback:
         self.residual = wanted - sparse.dense()
         return sparse
 
-    def take_back(self, sparse: Sparse) -> None:
-        """The update did not count (late, or lost): it is said again with the next one."""
-        self.residual = self.residual + sparse.dense()
+    def take_back(self, told: Floats) -> None:
+        """The update, float32 ``[size]``, did not count (late, or lost): it is said again with the next one."""
+        self.residual = self.residual + told

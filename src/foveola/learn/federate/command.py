@@ -1,4 +1,4 @@
-"""``foveola federate``: try a federation on this machine before factories take part."""
+"""``foveola federate``: try a federation on this machine, then run it over Flower: one server, a node per factory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from rich.table import Table
 from foveola.artifact.finding import Finding
 from foveola.artifact.prompt import ROWS, write_prompt
 from foveola.exchange import Invalid
+from foveola.learn.federate import launch
 from foveola.learn.federate.attacks import ATTACKS
 from foveola.learn.federate.codec import Floats
 from foveola.learn.federate.options import MAX_WIDTH, RULES, FederationOptions
-from foveola.learn.federate.problem import Labels, accuracy, normalised, synthetic
+from foveola.learn.federate.problem import Labels, accuracy, synthetic
 from foveola.learn.federate.simulate import Simulation, SimulationOptions
+from foveola.learn.federate.site import read_features
 
 _HELD_OUT = 4
 _SYNTHETIC = 2400
@@ -27,6 +29,8 @@ _SYNTHETIC = 2400
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     verbs = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    _add_server(verbs.add_parser("server", help="run a federation: the SuperLink of Flower, over TLS, and its rounds"))
+    _add_node(verbs.add_parser("node", help="take part in one: a SuperNode of Flower, beside the pictures"))
     simulate = verbs.add_parser("simulate", help="run a federation in this process, and compare it with one place")
     own, agreed = SimulationOptions(), FederationOptions()
     simulate.add_argument("--features", metavar="FILE", type=Path, help=".npz with features [N, width] and labels [N] "
@@ -47,8 +51,73 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     simulate.add_argument("--json", action="store_true", help="print figures as JSON")
 
 
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    agreed, add = FederationOptions(), parser.add_argument
+    remembers = "its memory; a federation that lies there goes on, and the prompt is written to DIR/prompt"
+    add("--folder", metavar="DIR", type=Path, required=True, help=remembers)
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=int, default=9092, help="default: 9092")
+    _add_certificates(parser, needed=True)
+    add("--width", type=int, default=agreed.width, help=f"numbers per row (default: {agreed.width})")
+    add("--rounds", type=int, default=40, help="in all, those before included (default: 40)")
+    add("--min-nodes", type=int, default=2, help="nodes that are waited for (default: 2)")
+    add("--quorum", type=int, default=agreed.quorum, help=f"updates that close a round (default: {agreed.quorum})")
+    add("--rule", choices=RULES, default=agreed.rule, help=f"default: {agreed.rule}")
+    add("--keep", type=float, default=agreed.keep, help=f"as its nodes' (default: {agreed.keep})")
+    add("--round-s", type=float, default=600.0, help="who is later is late (default: 600)")
+    add("--patience-s", type=float, default=3600.0, help="how long nodes are waited for (default: 3600)")
+
+
+def _add_node(parser: argparse.ArgumentParser) -> None:
+    own, agreed, add = SimulationOptions(), FederationOptions(), parser.add_argument
+    holds = f".npz with features [N, width] and labels [N] in 0..{ROWS - 1}; it never leaves"
+    add("--server", metavar="HOST:PORT", required=True, help="where the federation's server listens")
+    add("--features", metavar="FILE", type=Path, required=True, help=holds)
+    add("--folder", metavar="DIR", type=Path, required=True, help="the node's memory")
+    add("--port", type=int, default=9094, help="on loopback, for the process that trains (default: 9094)")
+    _add_certificates(parser, needed=False)
+    add("--steps", type=int, default=own.steps, help=f"local rounds of an update (default: {own.steps})")
+    add("--keep", type=float, default=agreed.keep, help=f"as the server's (default: {agreed.keep})")
+
+
+def _add_certificates(parser: argparse.ArgumentParser, *, needed: bool) -> None:
+    parser.add_argument("--ca", metavar="FILE", type=Path, required=True, help="PEM: who signed the certificates")
+    parser.add_argument("--certificate", metavar="FILE", type=Path, required=needed, help="PEM: this machine's own")
+    parser.add_argument("--key", metavar="FILE", type=Path, required=needed, help="PEM: its key")
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Always 0. Raises refusals."""
+    """The exit code. Raises refusals."""
+    if arguments.what == "server":
+        return _serve(arguments)
+    return _take_part(arguments) if arguments.what == "node" else _simulate(arguments)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    settings = {
+        "width": arguments.width, "keep": arguments.keep, "rule": arguments.rule, "quorum": arguments.quorum,
+        "min-nodes": arguments.min_nodes, "rounds": arguments.rounds, "round-s": arguments.round_s,
+        "patience-s": arguments.patience_s,
+    }  # fmt: skip
+    FederationOptions(width=arguments.width, keep=arguments.keep, rule=arguments.rule, quorum=arguments.quorum)
+    certificates = launch.Certificates(arguments.ca, arguments.certificate, arguments.key)
+    return launch.serve(arguments.folder, arguments.host, arguments.port, certificates, settings)
+
+
+def _take_part(arguments: argparse.Namespace) -> int:
+    features, _ = read_features(arguments.features)
+    FederationOptions(width=features.shape[1], keep=arguments.keep)
+    certificates = launch.Certificates(arguments.ca, arguments.certificate, arguments.key)
+    certificates.check()
+    settings = {
+        "folder": str(arguments.folder.resolve()), "features": str(arguments.features.resolve()),
+        "keep": arguments.keep, "steps": arguments.steps,
+    }  # fmt: skip
+    command = launch.node_command(arguments.server, certificates, settings, arguments.port)
+    return launch.follow(command, arguments.folder / "flower")
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
     if arguments.out is not None and arguments.out.exists():
         raise Invalid(f"{arguments.out.name} exists already; name another directory.")
     options = SimulationOptions(
@@ -86,14 +155,6 @@ def _data(arguments: argparse.Namespace) -> tuple[Floats, Labels]:
         if not 2 <= arguments.width <= MAX_WIDTH:
             raise Invalid(f"--width is {arguments.width}; expected 2 to {MAX_WIDTH}.")
         return synthetic(_SYNTHETIC, arguments.width, np.random.default_rng(arguments.seed))
-    wanted = f"a .npz with finite features [N, width] and labels [N] in 0..{ROWS - 1}"
-    try:
-        with np.load(arguments.features, allow_pickle=False) as held:
-            features, labels = np.asarray(held["features"], np.float32), np.asarray(held["labels"], np.int64)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError):
-        raise Invalid(f"{arguments.features.name} cannot be read; expected {wanted}.") from None
-    fits = features.ndim == 2 and labels.shape == (len(features),) and features.size > 0
-    if not fits or not np.isfinite(features).all() or labels.min() < 0 or labels.max() >= ROWS:
-        raise Invalid(f"{arguments.features.name} holds something else than {wanted}.")
+    features, labels = read_features(arguments.features)
     order = np.random.default_rng(0).permutation(len(labels))
-    return normalised(features[order]), labels[order]
+    return features[order], labels[order]

@@ -49,6 +49,10 @@ class Problem:
             prompt = prompt - np.float32(self.rate) * self.gradient(prompt, features, labels)
         return prompt
 
+    def on(self, features: Floats, labels: Labels, steps: int) -> Descent:
+        """What a node does with features ``[N, width]`` and labels ``[N]`` in a round."""
+        return Descent(self, features, labels, steps)
+
     def centralised(self, features: Floats, labels: Labels, steps: int = 2000) -> Floats:
         """The answer with all pictures in one place: Nesterov's accelerated descent from 0."""
         largest = float(np.linalg.eigvalsh(features.T.astype(np.float64) @ features / len(features))[-1])
@@ -58,6 +62,25 @@ class Problem:
             before, prompt = prompt, ahead - rate * self.gradient(ahead, features, labels)
             ahead = prompt + np.float32(step / (step + 3)) * (prompt - before)
         return prompt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Descent:
+    """``steps`` steps of ``problem`` on everything that a node has: a ``node.Training``."""
+
+    problem: Problem
+    features: Floats
+    labels: Labels
+    steps: int
+
+    @property
+    def examples(self) -> int:
+        """Pictures of this node."""
+        return len(self.labels)
+
+    def __call__(self, prompt: Floats) -> Floats:
+        """The prompt after the local rounds of one update."""
+        return self.problem.train(prompt, self.features, self.labels, self.steps)
 
 
 def accuracy(prompt: Floats, features: Floats, labels: Labels) -> float:

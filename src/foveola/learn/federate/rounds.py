@@ -93,6 +93,10 @@ class Federation:
         """Updates of the open round that count so far."""
         return len(self._updates)
 
+    def has_update_of(self, node: int) -> bool:
+        """Whether an update of ``node`` counts in the open round already."""
+        return node in self._updates
+
     def messages_for(self, known: int | None) -> list[bytes]:
         """What a node needs that is at the start of round ``known`` (None: new): the broadcasts that it missed, or a
         snapshot where those are gone or longer."""

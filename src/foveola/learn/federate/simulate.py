@@ -78,7 +78,7 @@ class Simulation:
         self.federation = Federation.create(agreed, folder, range(1, options.nodes + 1))
         parts = shards(labels, options.nodes, options.concentration, self._rng)
         self._nodes = [
-            Node(n + 1, features[part], labels[part], agreed, options.problem, options.steps)
+            Node(n + 1, options.problem.on(features[part], labels[part], options.steps), agreed)
             for n, part in enumerate(parts)
         ]
         count = round(options.nodes * options.malicious)

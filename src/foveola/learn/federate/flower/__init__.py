@@ -1,0 +1,1 @@
+"""A federation over Flower: SuperLink and SuperNodes carry the bytes over TLS, the rounds are ours."""

@@ -1,0 +1,1 @@
+"""What Flower loads: the apps of `foveola.learn.federate.flower`."""
