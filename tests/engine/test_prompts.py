@@ -19,8 +19,9 @@ from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions
 from foveola.engine.prefixes import names_of
 from foveola.engine.prepare import Preparation
-from foveola.engine.prompts import PromptShelf, VisualPrompt, laid_in, make_room, taken_out
+from foveola.engine.prompts import PromptShelf, VisualPrompt, laid_in, taken_out
 from foveola.exchange import Damaged, Invalid, PromptUse, Request, Sampling, Turn, Unavailable
+from foveola.intake.prompt_rows import make_room
 from tests.engine.test_model import generated, picture, reference
 
 __all__ = ["reference"]

@@ -15,7 +15,7 @@ from foveola.artifact import Bundle
 from foveola.engine.features import Numbers, Selected
 from foveola.engine.lru import ByteCache
 from foveola.engine.prepared import Counts, Prepared
-from foveola.engine.prompts import PromptShelf, VisualPrompt, make_room
+from foveola.engine.prompts import PromptShelf, VisualPrompt
 from foveola.engine.sequence import Vocabulary
 from foveola.engine.text import TokenBytes
 from foveola.exchange import ImageUse, Invalid, Request
@@ -24,6 +24,7 @@ from foveola.intake.geometries import geometry_of
 from foveola.intake.geometry import Packed
 from foveola.intake.image import Picture
 from foveola.intake.prompt import Draft
+from foveola.intake.prompt_rows import make_room
 from foveola.intake.texture import texture
 from foveola.intake.views import Geometry, View, counted_positions
 
@@ -94,8 +95,8 @@ class Preparation:
                 packed, seen = self._look(request, pictures, views, keep)
         ids, visual = tokens.ids, tokens.visual
         if prompt is not None:
-            prompt = replace(prompt, at=int(visual[0]))
-            ids, positions, visual = make_room(ids, positions, visual, rows, self._format.pad_id)
+            ids, positions, visual, at = make_room(ids, positions, visual, rows, self._format.pad_id)
+            prompt = replace(prompt, at=at)
         return Prepared(
             ids=ids,
             positions=positions,

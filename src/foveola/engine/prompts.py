@@ -14,13 +14,12 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from foveola.artifact import Bundle
 from foveola.artifact.prompt import SEAL_FILE, Prompt
-from foveola.engine.features import Chunk, Floats, Numbers
+from foveola.engine.features import Chunk, Floats
 from foveola.exchange import Damaged, Invalid, PromptUse, Unavailable
 
 log = logging.getLogger(__name__)
@@ -34,8 +33,10 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VisualPrompt:
-    """A prompt as a request takes it: ``rows`` float32 ``[P, E]``, finite, whose first stands at token ``at``; ``use`` is
-    what the reply tells of it."""
+    """A prompt as a request takes it: ``rows`` float32 ``[P, E]``, finite, whose first stands at token ``at``.
+
+    ``use`` is what the reply tells of it.
+    """
 
     rows: Floats
     use: PromptUse
@@ -119,28 +120,8 @@ class PromptShelf:
         return VisualPrompt(prompt.values, PromptUse(name, prompt.model_hash, len(prompt.values)))
 
 
-class Room(NamedTuple):
-    """A prompt's tokens with room for a visual prompt before the first picture."""
-
-    ids: Numbers
-    positions: Numbers
-    visual: Numbers
-
-
-def make_room(ids: Numbers, positions: Numbers, visual: Numbers, rows: int, filler: int) -> Room:
-    """Put ``rows`` tokens ``filler`` before the first of the places ``visual``. What follows moves on by as many, in
-    place and in position; the rows count on from where the picture stood, the same on all axes of ``[A, S]``."""
-    at = int(visual[0])
-    own = positions[:, at : at + 1] + np.arange(rows)
-    return Room(
-        np.concatenate([ids[:at], np.full(rows, filler, np.int64), ids[at:]]),
-        np.concatenate([positions[:, :at], own, positions[:, at:] + rows], axis=1),
-        visual + rows,
-    )
-
-
 def laid_in(chunk: Chunk, prompt: VisualPrompt | None) -> Chunk:
-    """The whole prompt with the visual prompt's rows at the places that ``make_room`` kept for them."""
+    """The whole prompt with the visual prompt's rows at the places that ``intake.prompt_rows`` kept for them."""
     if prompt is None or chunk.features is None:
         return chunk
     places = prompt.at + np.arange(len(prompt.rows))  # tokens that were left out of the pictures stood behind
