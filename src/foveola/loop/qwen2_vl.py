@@ -146,8 +146,7 @@ class Qwen2VL(Pupil):
         return [self._text(row) for row in rows[:, start:].tolist()]
 
     def _text(self, ids: list[int]) -> str:
-        text: str = self.tokenizer.decode(ids[: ids.index(self._end)] if self._end in ids else ids)
-        return text
+        return str(self.tokenizer.decode(ids[: ids.index(self._end)] if self._end in ids else ids))
 
 
 def _row(length: int, start: int) -> NDArray[np.int64]:

@@ -43,13 +43,14 @@ class Painter(Pupil):
         return (features.mean(1) @ self._reader).log_softmax(-1)
 
 
-def painted(label: int, rng: np.random.Generator, *, light: float = 1.0, old: bool = False) -> Example:
-    """A picture of one colour with noise, and a box over its left half."""
+def painted(label: int, rng: np.random.Generator, *, veiled: bool = False, old: bool = False) -> Example:
+    """A picture of one colour with noise, and a box over its left half; another line's are dark under a red veil."""
     colour = np.full(3, 40.0)
     colour[label] = 200
     pixels = colour + rng.standard_normal((SIDE, SIDE, 3)) * 12
+    pixels = pixels * 0.35 + np.array([120, 0, 0]) if veiled else pixels
     boxes = np.array([[label, 0.0, 0.0, 0.5, 1.0]], np.float32)
-    return Example((pixels * light).clip(0, 255).astype(np.uint8), label, boxes, True, old)
+    return Example(pixels.clip(0, 255).astype(np.uint8), label, boxes, True, old)
 
 
 def learnt(seed: int = 0) -> Painter:

@@ -32,7 +32,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reasons`` say in words what stands against it; none: it may. ``share`` is how far it goes to the new weights."""
+    """``reasons`` say what stands against it; none: it may. ``share`` is how far it goes to the new weights."""
 
     share: float
     reasons: tuple[str, ...]

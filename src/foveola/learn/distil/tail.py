@@ -100,7 +100,8 @@ def _cut(example: Example, rng: np.random.Generator) -> Pixels:
 def _resized(pixels: Pixels, size: tuple[int, int]) -> Pixels:
     rows = (np.arange(size[0]) * pixels.shape[0] / size[0]).astype(np.int64)
     columns = (np.arange(size[1]) * pixels.shape[1] / size[1]).astype(np.int64)
-    return pixels[rows][:, columns]
+    resized: Pixels = pixels[rows][:, columns]
+    return resized
 
 
 def _rise(length: int) -> NDArray[np.float64]:

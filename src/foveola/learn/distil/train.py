@@ -58,7 +58,8 @@ class Told:
 def held_back(stream: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     """What of a stream is learnt, and every eighth labelled picture of each class for the guard: of rare ones none."""
     counts: dict[int, int] = {}
-    learnt, kept = [], []
+    learnt: list[Example] = []
+    kept: list[Example] = []
     for one in stream:
         counts[one.label] = counts.get(one.label, 0) + 1
         (kept if one.label >= 0 and counts[one.label] % HOLD_BACK == 0 else learnt).append(one)
