@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil  # noqa: E402
 
-from foveola.tiny.model import Shape, build_model, read, see, to_patches, vision_rope  # noqa: E402
+from foveola.tiny.model import Shape, build_model, gaze, read, read_layers, see, to_patches, vision_rope  # noqa: E402
 from foveola.tiny.tokens import train_tokenizer  # noqa: E402
 from foveola.tiny.train import star_mask  # noqa: E402
 from foveola.tiny.turns import Packer  # noqa: E402
@@ -76,3 +76,23 @@ def test_chat_template_gives_the_packed_prefix(tokenizer):
 
 def test_codes_are_read_character_by_character(tokenizer):
     assert len(tokenizer.encode("A7K39-ZQ", add_special_tokens=False)) == 8
+
+
+def test_gaze_is_the_attention_of_transformers_own_layer(tokenizer):
+    torch.manual_seed(0)
+    model = build_model(SMALL, tokenizer).eval()
+    model.set_attn_implementation("eager")
+    ids = torch.tensor([packer_ids(tokenizer)])
+    places = torch.arange(ids.shape[1])[None, None].expand(3, 1, -1)
+    with torch.no_grad():
+        theirs = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_attentions=True)
+        x = model.model.language_model.embed_tokens(ids)
+        mask = star_mask(torch.zeros_like(ids))
+        first = next(iter(read_layers(model, x, places, mask)))
+        slots = torch.tensor([[2, 4]])
+        ours = gaze(model, first, places, mask, slots, 1)
+    assert torch.allclose(ours.exp()[0], theirs.attentions[1][0, 0, [2, 4]], atol=1e-5)
+
+
+def packer_ids(tokenizer) -> list[int]:
+    return Packer(tokenizer).encode("Where is the scratch?")[:8]

@@ -18,7 +18,7 @@ from foveola.tiny.checkpoint import export_checkpoint  # noqa: E402
 from foveola.tiny.command import run  # noqa: E402
 from foveola.tiny.lessons import Plan, rate_at  # noqa: E402
 from foveola.tiny.model import Shape  # noqa: E402
-from foveola.tiny.train import answer_loss, star_mask, train  # noqa: E402
+from foveola.tiny.train import answer_loss, gaze_loss, star_mask, train  # noqa: E402
 
 SMALL = Shape(vision_width=32, vision_depth=1, vision_heads=2, width=64, inner=64, depth=1, heads=2, kv_heads=1)
 QUICK = Plan(steps=4, looking=2, mute=3, decay=1, real=1, scene=1, label=1, page=1, save_every=2, threads=1)
@@ -186,3 +186,11 @@ def test_an_unknown_answer_teaches_nothing():
     assert float(loss) == 0
     loss.backward()
     assert float(logits.grad.abs().sum()) == 0
+
+
+def test_looking_away_costs_and_unknown_places_do_not():
+    logs = torch.tensor([[[0.5, 0.25], [0.1, 0.8]]]).log()
+    seen = torch.tensor([[[True, False], [False, False]]])
+    assert float(gaze_loss(logs, seen)) == pytest.approx(float(-np.log(0.5)))
+    both = torch.tensor([[[True, True], [False, True]]])
+    assert float(gaze_loss(logs, both)) == pytest.approx((-np.log(0.75) - np.log(0.8)) / 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -98,3 +99,24 @@ def test_a_row_predicts_every_answer_token_from_the_slot_before(tmp_path):
     assert set(row.segments.tolist()) == {0, 1, 2}
     first, second = (row.positions[0][row.segments == n][0] for n in (1, 2))
     assert first == second
+
+
+def test_every_character_of_a_code_is_seen_under_it_and_a_place_under_its_defect(tmp_path):
+    packer = turns.Packer(train_tokenizer(tmp_path))
+    label = replace(LABEL, code="A7", characters=(("A", 0, (0.0, 0.0, 0.5, 1.0)), ("7", 1, (0.5, 0.0, 1.0, 1.0))))
+    asked = next(t for t in turns.asked_about(label, random.Random(1), 3) if t.answer == "A7")
+    row = packer.pack((2, 8), [asked])
+    assert row.seen.tolist() == [[True, True, False, False], [False, False, True, True], [False] * 4]
+
+    where = next(t for t in turns.asked_about(PIT, random.Random(0), 4) if t.answer in (words.CELLS[0], "左上"))
+    row = packer.pack((4, 4), [where])
+    assert row.seen[:-1].tolist() == [[True, False, False, False]] * (len(row.targets) - 1)
+    assert not row.seen[-1].any(), "where the end of an answer is seen, nobody knows"
+
+
+def test_a_token_shows_a_box_from_a_fifth_on():
+    box = (0.0, 0.0, 0.55, 0.5)
+    assert turns.tokens_in((box,), 2, 2).tolist() == [True, False, False, False]
+    assert turns.tokens_in(((0.0, 0.0, 0.65, 0.5),), 2, 2).tolist() == [True, True, False, False]
+    small = (0.49, 0.1, 0.51, 0.2)
+    assert turns.tokens_in((small,), 2, 2).tolist() == [True, True, False, False], "half of it lies in each"

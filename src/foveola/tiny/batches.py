@@ -17,7 +17,7 @@ from foveola.tiny.model import PATCH, merge_order, to_patches
 from foveola.tiny.real import Record
 from foveola.tiny.scenes import Grey, Scene
 from foveola.tiny.teacher import Teacher
-from foveola.tiny.turns import Packer, Row, turns_for
+from foveola.tiny.turns import Packer, Row, asked_about
 
 Grid = tuple[int, int]
 CLASSES = [n for n in words.DEFECTS_ZH if n != words.CLEAN]
@@ -45,8 +45,9 @@ WIDE_GRIDS: tuple[Grid, ...] = ((8, 10), (10, 8), (8, 12), (12, 10), (10, 14), (
 class Group:
     """Pictures of one size.
 
-    Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K]; under [B, N];
-    places [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
+    Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n]
+    (the visual tokens that show an answer token); under [B, N]; places [B, n, 2]; boxes [B, n, 4] with a mask [B, n];
+    picture [B]; teacher [B, 1280] or None.
     """
 
     grid: Grid
@@ -56,6 +57,7 @@ class Group:
     positions: Tensor
     slots: Tensor
     targets: Tensor
+    seen: Tensor
     under: Tensor
     places: Tensor
     boxes: Tensor
@@ -221,7 +223,7 @@ class Source:
         else:
             how = {"tight": ease.tight, "plain": ease.plain, "length": ease.length}
             pictures = [labels.label(rng, height, width, **how) for _ in range(count)]  # type: ignore[arg-type]
-        rows = [self._packer.pack(grid, turns_for(p, talk, turns) if turns else []) for p in pictures]
+        rows = [self._packer.pack(grid, asked_about(p, talk, turns) if turns else []) for p in pictures]
         return collate(grid, pictures, rows, self._packer.pad, features)
 
 
@@ -257,6 +259,7 @@ def collate(grid: Grid, pictures: list[Scene], rows: list[Row], pad: int, teache
         positions=torch.from_numpy(positions),
         slots=padded([r.slots for r in rows], answers, 0),
         targets=padded([r.targets for r in rows], answers, IGNORE),
+        seen=torch.from_numpy(np.stack([np.pad(r.seen, ((0, answers - len(r.seen)), (0, 0))) for r in rows])),
         under=torch.from_numpy(np.stack([u for u, _ in seen])),
         places=torch.from_numpy(np.stack([token_halves(p) for _, p in seen])),
         boxes=torch.from_numpy(np.stack([b for b, _ in boxes])),

@@ -171,6 +171,24 @@ def read_layers(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Te
         yield x
 
 
+def gaze(
+    model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor, slots: Tensor, layer: int
+) -> Tensor:
+    """Where the first head of a decoder ``layer`` looks from ``slots`` [B, K]: logarithms of attention [B, K, L], from
+    the residual stream in front of the layer ``x`` [B, L, H]; positions and mask as in ``read_layers``."""
+    decoder = model.model.language_model
+    inside = decoder.layers[layer]
+    attention, size = inside.self_attn, inside.self_attn.head_dim
+    h = F.rms_norm(x, x.shape[-1:], inside.input_layernorm.weight, decoder.config.rms_norm_eps)
+    q, k = (F.linear(h, p.weight[:size], p.bias[:size]) for p in (attention.q_proj, attention.k_proj))
+    cos, sin = decoder.rotary_emb(x, positions)
+    q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
+    q = q.gather(1, slots[:, :, None].expand(-1, -1, size))
+    allowed = mask[:, 0].gather(1, slots[:, :, None].expand(-1, -1, mask.shape[-1]))
+    scores = (q @ k.transpose(1, 2) / math.sqrt(size)).masked_fill(~allowed, float("-inf"))
+    return scores.log_softmax(-1)
+
+
 def final_norm(model: Qwen2VLForConditionalGeneration, x: Tensor) -> Tensor:
     """The norm behind the decoder's last layer."""
     decoder = model.model.language_model

@@ -31,6 +31,7 @@ from foveola.tiny.model import (
     Shape,
     build_model,
     final_norm,
+    gaze,
     read_layers,
     see,
     vision_rope,
@@ -114,8 +115,13 @@ class Trainee(nn.Module):
         start, end = self._picture_at, self._picture_at + features.shape[1]
         told = INTO_VISION * features + (1 - INTO_VISION) * features.detach()
         x = torch.cat([x[:, :start], told, x[:, end:]], 1)
-        layers = list(read_layers(self.model, x, group.positions, star_mask(group.segments)))
-        auxiliary = auxiliary + self._spot_loss(layers[(len(layers) - 1) // 2][:, start : end + 1], group.grid)
+        mask = star_mask(group.segments)
+        layers = list(read_layers(self.model, x, group.positions, mask))
+        middle = (len(layers) - 1) // 2
+        auxiliary = auxiliary + self._spot_loss(layers[middle][:, start : end + 1], group.grid)
+        if bool(group.seen.any()) and middle + 1 < len(layers):
+            logs = gaze(self.model, layers[middle], group.positions, mask, group.slots, middle + 1)
+            auxiliary = auxiliary + 0.5 * gaze_loss(logs[:, :, start:end], group.seen)
         out = final_norm(self.model, layers[-1])
         wanted = out.gather(1, group.slots[:, :, None].expand(-1, -1, out.shape[-1]))
         logits = F.linear(wanted, table.weight)
@@ -142,6 +148,17 @@ def answer_loss(logits: Tensor, targets: Tensor, turns: Tensor) -> Tensor:
     return (loss * weight.flatten()).sum() / weight.sum()
 
 
+def gaze_loss(logs: Tensor, seen: Tensor) -> Tensor:
+    """How little of a head's attention falls on what shows the answer: log attention [B, K, n] on visual tokens, seen
+    [B, K, n] → the mean of -log of the share on what is seen, over the answer tokens of which it is known.
+
+    Where to look for an answer is the hardest part of it to find by itself, and here it is known.
+    """
+    known = seen.any(-1)
+    share = logs[known].masked_fill(~seen[known], float("-inf")).logsumexp(-1)
+    return -share.mean()
+
+
 def star_mask(segments: Tensor) -> Tensor:
     """[B, L] → bool [B, 1, L, L]: causal, within the own turn or the picture (segment 0)."""
     length = segments.shape[1]
@@ -162,7 +179,7 @@ def _prepare(data: Path, out: Path, plan: Plan, shape: Shape, start: Path | None
     source = Source(records, packer, Teacher.load())
     if start is not None:
         # transformers renames the tensors of its files: only its own reader knows how
-        begun = Qwen2VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
+        begun = Qwen2VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32, local_files_only=True)
         model.load_state_dict(begun.state_dict())
         return trainee, source
     rng = np.random.default_rng(plan.seed)

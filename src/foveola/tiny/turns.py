@@ -7,18 +7,29 @@ row trains several conversations at the cost of one picture.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
 from foveola.tiny import words
-from foveola.tiny.scenes import Scene
+from foveola.tiny.scenes import Box, Scene
 from foveola.tiny.tokens import token_id
 from foveola.tiny.words import Lang
 
 Turns = list[tuple[str, str]]
+
+
+class Asked(NamedTuple):
+    """A turn, and where its answer is seen: the boxes that each token of the answer looks at, or one entry for all of
+    them, or none where nobody knows."""
+
+    question: str
+    answer: str
+    seen: tuple[tuple[Box, ...], ...] = ()
 
 
 def _defect_tasks(scene: Scene) -> list[tuple[str, float]]:
@@ -86,31 +97,64 @@ def one_turn(task: str, scene: Scene, lang: Lang, rng: random.Random, split: wor
     return question, answer
 
 
-def turns_for(scene: Scene, rng: random.Random, count: int) -> Turns:
+def asked_about(scene: Scene, rng: random.Random, count: int) -> list[Asked]:
     """``count`` turns of fitting tasks in both languages; a label's code always comes first."""
     if scene.code:
         tasks = _label_tasks(scene)
         first = ["code"]
     elif scene.reading:
-        return [one_turn("reading", scene, lang, rng) for lang in ("en", "zh")]
+        return [Asked(*one_turn("reading", scene, lang, rng)) for lang in ("en", "zh")]
     else:
         tasks = _defect_tasks(scene)
         first = ["defect"] + (["where", "box"] if scene.located and len(scene.defects) == 1 else [])
     names, weights = zip(*tasks, strict=True)
     chosen = first + rng.choices(names, weights, k=max(0, count - len(first)))
-    return [one_turn(t, scene, rng.choice(("en", "zh")), rng) for t in chosen]
+    turns = []
+    for task in chosen:
+        question, answer = one_turn(task, scene, rng.choice(("en", "zh")), rng)
+        turns.append(Asked(question, answer, _seen(task, scene)))
+    return turns
+
+
+def turns_for(scene: Scene, rng: random.Random, count: int) -> Turns:
+    """``asked_about`` without where the answers are seen."""
+    return [(turn.question, turn.answer) for turn in asked_about(scene, rng, count)]
+
+
+_ABOUT_DEFECTS = ("defect", "where", "box", "verdict", "clean", "describe")
+
+
+def _seen(task: str, scene: Scene) -> tuple[tuple[Box, ...], ...]:
+    if task == "code":
+        return tuple((box,) for _, _, box in scene.characters)
+    if task in _ABOUT_DEFECTS and scene.located and scene.defects:
+        return (tuple(d.box for d in scene.defects),)
+    return ()
+
+
+def tokens_in(boxes: tuple[Box, ...], rows: int, columns: int) -> NDArray[np.bool_]:
+    """Which of ``rows`` x ``columns`` visual tokens show a fifth of a box or are covered by it to a fifth [n]."""
+    y, x = np.mgrid[0:rows, 0:columns]
+    shown = np.zeros((rows, columns), bool)
+    for x1, y1, x2, y2 in boxes:
+        wide = np.minimum((x + 1) / columns, x2) - np.maximum(x / columns, x1)
+        high = np.minimum((y + 1) / rows, y2) - np.maximum(y / rows, y1)
+        least = 0.2 * min((x2 - x1) * (y2 - y1), 1 / (rows * columns))
+        shown |= wide.clip(0) * high.clip(0) > least
+    return shown.reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One packed training row: ids, segments (0 picture, 1.. turns, -1 padding) [L], positions [3, L], and for every
-    answer token the slot that predicts it and its id [K]."""
+    answer token the slot that predicts it, its id [K], and the visual tokens that show it [K, n] (none: unknown)."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
     positions: NDArray[np.int64]
     slots: NDArray[np.int64]
     targets: NDArray[np.int64]
+    seen: NDArray[np.bool_]
 
 
 class Packer:
@@ -147,18 +191,35 @@ class Packer:
         """The ids of a question up to where the answer begins."""
         return self.encode(text) + self._middle
 
-    def pack(self, grid: tuple[int, int], turns: Turns) -> Row:
+    def pack(self, grid: tuple[int, int], turns: Sequence[tuple[str, str] | Asked]) -> Row:
         """One row of ``turns`` behind a picture of ``grid`` (rows, columns) patches."""
         ids, positions, after = self.prefix(grid)
         segments = [0] * len(ids)
         chunks, slots, targets = [positions], [], []
-        for number, (question, answer) in enumerate(turns, 1):
-            asked, said = self.question(question), [*self.encode(answer), self._end]
-            turn = (asked + said)[:-1]
+        seen: list[NDArray[np.bool_]] = []
+        for number, turn in enumerate(map(Asked._make, map(_three, turns)), 1):
+            asked, said = self.question(turn.question), [*self.encode(turn.answer), self._end]
+            line = (asked + said)[:-1]
             slots += [len(ids) + len(asked) - 1 + i for i in range(len(said))]
             targets += said
-            ids += turn
-            segments += [number] * len(turn)
-            chunks.append(np.tile(np.arange(len(turn)) + after, (3, 1)))
+            seen += _shown(turn, len(said), grid[0] // 2, grid[1] // 2)
+            ids += line
+            segments += [number] * len(line)
+            chunks.append(np.tile(np.arange(len(line)) + after, (3, 1)))
         ids_, segments_, slots_, targets_ = (np.asarray(x, np.int64) for x in (ids, segments, slots, targets))
-        return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_)
+        shown = np.stack(seen) if seen else np.zeros((0, grid[0] * grid[1] // 4), bool)
+        return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_, shown)
+
+
+def _three(turn: tuple[str, str] | Asked) -> tuple[str, str, tuple[tuple[Box, ...], ...]]:
+    return turn if isinstance(turn, Asked) else (*turn, ())
+
+
+def _shown(turn: Asked, count: int, rows: int, columns: int) -> list[NDArray[np.bool_]]:
+    """For each of ``count`` answer tokens, of which the last is the end, the visual tokens that show it."""
+    nothing = np.zeros(rows * columns, bool)
+    if len(turn.seen) == count - 1:
+        return [*(tokens_in(boxes, rows, columns) for boxes in turn.seen), nothing]
+    if len(turn.seen) == 1:
+        return [tokens_in(turn.seen[0], rows, columns)] * (count - 1) + [nothing]
+    return [nothing] * count
