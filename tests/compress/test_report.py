@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("torch")
 
@@ -24,10 +28,13 @@ AWQ = Finding(
 )
 
 
-def sealed(folder: Path, source: Path, *lineage: Finding) -> Path:
+def sealed(folder: Path, source: Path, *lineage: Finding, record: dict[str, Any] | None = None) -> Path:
     def fill(staging: Path) -> None:
-        for name in ("config.json", "model.safetensors"):
-            (staging / name).write_bytes((source / name).read_bytes())
+        for file in source.iterdir():
+            if file.name != "foveola.json":
+                (staging / file.name).write_bytes(file.read_bytes())
+        if record is not None:
+            (staging / "precision.json").write_text(json.dumps(record))
 
     return write_checkpoint(folder, name="small", files=fill, lineage=lineage).path
 
@@ -42,6 +49,49 @@ def test_the_page_shows_the_lineage_and_the_layers(checkpoint: Path, tmp_path: P
     assert page.count("<svg") == 5
     assert json.loads(written.data.read_text())["points"] == points
     assert not re.search(r"https?://", page)  # the page needs nothing from elsewhere
+
+
+def test_bits_are_shown_by_layer_by_block_and_against_what_else_there_was(checkpoint: Path, tmp_path: Path) -> None:
+    def layer(chosen: str, *costs: float) -> dict[str, Any]:
+        considered = dict(zip(("int2/64@4", "int4/64@4", "int8/64@4"), costs, strict=True))
+        told = {"storage": chosen, "predicted_kl": considered[chosen], "relative_output_error": 0.1, "weights": 4096}
+        return {**told, "considered": considered}
+
+    layers = {"a.<b>": layer("int2/64@4", 0.02, 0.001, 1e-5), "c": layer("int4/64@4", 0.3, 0.01, 1e-4)}
+    block = {"block": "model.layers.0", "bound": 2.0, "expected": 0.2, "measured": 0.1}
+    record = {"bits": 3.0, "predicted_kl": 0.03, "layers": layers, "blocks": [block, {**block, "bound": 9.0}]}
+    finding = Finding("compress.precision", "2 matrices", {}, {"bits": 3.0}, measured=False)
+    page = write_report(sealed(tmp_path / "small", checkpoint, finding, record=record), tmp_path / "report").page
+    text = page.read_text()
+    assert "<tr><td>int2/64@4</td><td>1</td><td>0.02</td></tr>" in text
+    assert "a.&lt;b&gt;" in text
+    assert "int4/64@4 for all: 4 bits, 0.011 nats" in text
+    assert text.count("<polyline") == 1
+    assert text.count(">model.layers.0: ") == 6  # three errors of two blocks
+
+
+def test_token_maps_show_as_many_tokens_as_they_say(checkpoint: Path, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (56, 112, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "part.png")
+    made = sealed(tmp_path / "small", checkpoint, replace(AWQ, step="compress.tokens", options={"after": 1}))
+    given = ["compress", "report", str(made), "--out", str(tmp_path / "report"), "--pictures"]
+    assert main([*given, str(tmp_path / "part.png")]) == 0
+    told = json.loads((tmp_path / "report" / "report.json").read_text())["token_maps"]
+    assert told == [{"picture": "part.png", "tokens": 8, "kept": [4, 2]}]
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "Chosen behind block 1 of the tower." in page
+    assert page.count("data:image/png;base64,") == 1
+    with pytest.raises(Invalid, match="there is no picture other.png; name files that exist."):
+        write_report(made, tmp_path / "report", pictures=[tmp_path / "other.png"])
+
+
+def test_the_line_joins_what_nothing_beats(checkpoint: Path, tmp_path: Path) -> None:
+    values = ((1e6, 0.5, 9.0), (2e6, 0.4, 8.0), (3e6, 0.9, 7.0))
+    points = [{"name": f"p{n}", "bytes": v[0], "accuracy": v[1], "latency_ms": v[2]} for n, v in enumerate(values)]
+    (tmp_path / "found.json").write_text(json.dumps({"figures": {"points": points}}))
+    page = write_report(sealed(tmp_path / "s", checkpoint, AWQ), tmp_path / "r", [tmp_path / "found.json"]).page
+    lines = re.findall(r'<polyline points="([^"]*)"', page.read_text())
+    assert [len(line.split()) for line in lines] == [2, 3]
 
 
 def test_the_verb_reports(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

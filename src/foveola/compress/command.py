@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="DIR", type=Path, help="where the new checkpoint goes (report: the folder of the page)")
     add("--name", help="name of the new checkpoint (default: the recipe's, or the source's)")
     add("--evidence", metavar="FILE", type=Path, nargs="*", default=[], help="report: results with points to draw")
+    add("--pictures", metavar="FILE", type=Path, nargs="*", default=[], help="report: pictures to draw token maps of")
     add("--replace", action="store_true", help="replace what is at --out")
     add("--json", action="store_true", help="print JSON for programs instead of a table for people")
 
@@ -57,7 +58,7 @@ def _report(arguments: argparse.Namespace, checkpoint: Path) -> int:
     from foveola.compress.report import write_report
 
     out = arguments.out or Path(f"{checkpoint.resolve().name}.report")
-    written = write_report(checkpoint, out, arguments.evidence)
+    written = write_report(checkpoint, out, arguments.evidence, arguments.pictures)
     if arguments.json:
         print(written.data.read_text(encoding="utf-8"), end="")
     else:

@@ -280,6 +280,7 @@ def record_of(
             "predicted_kl": known[path].cost(weight, rounded),
             "relative_output_error": known[path].relative_error(weight, rounded),
             "relative_weight_error": relative_weight_error(weight, rounded),
+            "weights": weight.numel(),
             "row_bytes": row_bytes(packed[path].inner, packed[path].format),
             "considered": {one.storage: one.cost for one in options[path]},
         }

@@ -21,18 +21,38 @@ class Point:
     group: str = ""
 
 
-def scatter(points: Sequence[Point], x_label: str, y_label: str, *, log: bool = False, diagonal: bool = False) -> str:
-    """Points on linear or logarithmic axes; ``diagonal`` draws y = x. Points that have no place are left out."""
-    shown = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y) and (not log or min(p.x, p.y) > 0)]
+def scatter(
+    points: Sequence[Point],
+    x_label: str,
+    y_label: str,
+    *,
+    log: bool = False,
+    log_y: bool = False,
+    diagonal: bool = False,
+    line: Sequence[Point] = (),
+) -> str:
+    """Points on linear or logarithmic axes (``log``: both); ``diagonal`` draws y = x, ``line`` joins points of its own.
+
+    Points that have no place are left out.
+    """
+    log_y = log_y or log
+
+    def has_a_place(p: Point) -> bool:
+        return math.isfinite(p.x) and math.isfinite(p.y) and (not log or p.x > 0) and (not log_y or p.y > 0)
+
+    shown, joined = list(filter(has_a_place, points)), list(filter(has_a_place, line))
     if not shown:
         return "<p>Nothing to draw.</p>"
-    xs, ys = _Axis([p.x for p in shown], log), _Axis([p.y for p in shown], log)
+    xs, ys = _Axis([p.x for p in (*shown, *joined)], log), _Axis([p.y for p in (*shown, *joined)], log_y)
     if diagonal:
         xs = ys = _Axis([v for p in shown for v in (p.x, p.y)], log)
     groups = list(dict.fromkeys(p.group for p in shown))
     parts = [*_frame(xs, ys, x_label, y_label)]
     if diagonal:
         parts.append(f'<line x1="{_x(0)}" y1="{_y(0)}" x2="{_x(1)}" y2="{_y(1)}" stroke="#a0aec0"/>')
+    if len(joined) > 1:
+        places = " ".join(f"{_x(xs.at(p.x)):.1f},{_y(ys.at(p.y)):.1f}" for p in joined)
+        parts.append(f'<polyline points="{places}" fill="none" stroke="#a0aec0" stroke-width="1.5"/>')
     for p in shown:
         colour = _COLOURS[groups.index(p.group) % len(_COLOURS)]
         parts.append(
