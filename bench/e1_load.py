@@ -1,8 +1,12 @@
-"""The engine under load: one client against many, a picture that comes again, a large photo in the mix, flat memory.
+"""The engine under load: one client against many, a picture that comes again, a large photo in the mix.
 
 All in one process without HTTP, each pair measured in turns. The ratio of many clients to one is of pictures per
 second over distinct pictures; that of a repeated picture is of the medians of the time to the first token; that of
-the photo of the 99th percentiles of the others' latencies.
+the photo of the 99th percentiles of the others' latencies. Memory under load is `e1_memory.py`.
+
+Beside the rates stand the processor's milliseconds per picture, which others on the machine hardly change. ``ceiling``
+is the ratio that many clients would reach if all cores computed without a pause: what one client takes on the clock,
+times the cores, over what a picture of many costs the processor. It means something on a quiet machine only.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ from foveola.artifact import Bundle
 from foveola.bench.contender import Setup
 from foveola.bench.evidence import Bar, Script, Tell
 from foveola.bench.local import request_of
-from foveola.bench.machine import held_memory, pinned
+from foveola.bench.machine import pinned
 from foveola.bench.model import describe_model
 from foveola.bench.remote import Remote
 from foveola.bench.sample import Item
 from foveola.bench.stats import median, percentile
-from foveola.bench.work import encoded, generated_items
+from foveola.bench.work import generated_items
 from foveola.engine.engine import Engine
 from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions, usable_cores
@@ -36,21 +40,18 @@ from foveola.serve.embedded import embedded_bundle
 from foveola.tiny import scenes
 
 CLIENTS = 8
-MIB = 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the embedded model")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="what it was compiled from, for transformers")
     parser.add_argument("--questions", type=int, metavar="N", default=160, help="of each measurement")
-    parser.add_argument("--pictures", type=int, metavar="N", default=5000, help="distinct ones, for the memory")
     parser.add_argument("--max-tokens", type=int, metavar="N", default=32)
     parser.add_argument("--cores", type=int, metavar="N", default=2)
 
 
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
     count = 16 if arguments.quick else arguments.questions
-    pictures = 60 if arguments.quick else arguments.pictures
     cores = min(arguments.cores, usable_cores())
     path = (arguments.bundle or embedded_bundle()).resolve()
     with pinned(cores):
@@ -58,13 +59,11 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         for item in generated_items(4, seed=99):
             answer_once(engine, request_of(item, arguments.max_tokens))
         tell(f"one client and {CLIENTS}, {count} questions each")
-        rates = clients(engine, count, arguments.max_tokens)
+        rates = clients(engine, count, arguments.max_tokens, cores)
         tell("every picture twice")
         again = repeated(engine, max(8, count // 4), arguments.max_tokens)
         tell("with and without a photo of 12 megapixels")
         mixed = photo(engine, count, arguments.max_tokens)
-        tell(f"{pictures} distinct pictures")
-        held = memory(engine, pictures)
         engine.close(5)
         figures = {
             "model": describe_model(Bundle.open(path)),
@@ -72,18 +71,11 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
             "clients": rates,
             "repeated": again,
             "photo": mixed,
-            "memory": held,
         }
         bars = [
             Bar(f"{CLIENTS} clients' pictures per second over one client's", rates["ratio"], 2.5),
             Bar("time to the first token, repeated over new picture", again["ratio"], 0.35, at_most=True),
             Bar("99th percentile with a 12 MP photo in the mix over without", mixed["ratio"], 3.0, at_most=True),
-            Bar(
-                f"growth of memory over {pictures} distinct pictures, per cent",
-                held["growth_percent"],
-                3.0,
-                at_most=True,
-            ),
         ]
         if arguments.checkpoint:
             tell("transformers")
@@ -95,19 +87,31 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     return figures, bars
 
 
-def clients(engine: Engine, count: int, max_tokens: int) -> dict[str, float]:
+def clients(engine: Engine, count: int, max_tokens: int, cores: int) -> dict[str, float]:
     """Pictures per second of one client and of many, over distinct pictures, in turns of four blocks."""
     block = max(CLIENTS, count // 4)
     seconds: dict[int, list[float]] = {1: [], CLIENTS: []}
+    processor: dict[int, list[float]] = {1: [], CLIENTS: []}
     for turn in range(4):
         for clients_now in (1, CLIENTS) if turn % 2 else (CLIENTS, 1):
             items = generated_items(block, seed=1000 + 10 * turn + clients_now)
-            started = time.perf_counter()
+            started, computed = time.perf_counter(), time.process_time()
             with ThreadPoolExecutor(clients_now) as pool:
                 list(pool.map(lambda item: answer_once(engine, request_of(item, max_tokens)), items))
             seconds[clients_now].append((time.perf_counter() - started) / block)
-    one, many = 1 / median(seconds[1]), 1 / median(seconds[CLIENTS])
-    return {"one": round(one, 2), "many": round(many, 2), "ratio": round(many / one, 3)}
+            processor[clients_now].append((time.process_time() - computed) / block)
+    one, many = median(seconds[1]), median(seconds[CLIENTS])
+    busy_one, busy_many = median(processor[1]), median(processor[CLIENTS])
+    return {
+        "one": round(1 / one, 2),
+        "many": round(1 / many, 2),
+        "ratio": round(one / many, 3),
+        "processor_ms_one": round(1e3 * busy_one, 1),
+        "processor_ms_many": round(1e3 * busy_many, 1),
+        "cores_used_one": round(busy_one / one, 2),
+        "cores_used_many": round(busy_many / many, 2),
+        "ceiling": round(one * cores / busy_many, 2),
+    }
 
 
 def repeated(engine: Engine, count: int, max_tokens: int) -> dict[str, float]:
@@ -163,29 +167,6 @@ def _latency(engine: Engine, item: Item, max_tokens: int) -> float:
     started = time.perf_counter()
     answer_once(engine, request_of(item, max_tokens))
     return time.perf_counter() - started
-
-
-def memory(engine: Engine, count: int) -> dict[str, float]:
-    """Resident mebibytes after a warm-up of a tenth of the pictures, which fills the caches, and after all of them."""
-    random = np.random.default_rng(11)
-
-    def ask(number: int) -> None:
-        height, width = int(random.integers(60, 400)), int(random.integers(60, 400))
-        pixels = random.integers(0, 255, (height, width, 3), np.uint8)
-        answer_once(engine, request_of(Item("noise", encoded(pixels, "JPEG"), "What is it?"), 1))
-
-    warm = max(20, count // 5)
-    for number in range(warm):
-        ask(number)
-    before = held_memory() / MIB
-    for number in range(warm, count):
-        ask(number)
-    after = held_memory() / MIB
-    return {
-        "before_mib": round(before, 1),
-        "after_mib": round(after, 1),
-        "growth_percent": round(100 * (after - before) / before, 2),
-    }
 
 
 def transformers_best(checkpoint: Path, cores: int, count: int, max_tokens: int) -> float:

@@ -79,6 +79,9 @@ class FakeRunner:
         self._step("decode")
         return np.stack([self._next_logits(row) for row in range(len(tokens))])
 
+    def complete(self, logits: Floats, exact: Sequence[bool]) -> Floats:
+        return logits
+
     def move(self, move: Move, length: int) -> None:
         self.moves.append(move)
         self._rows[move.target] = self._rows[move.source]

@@ -69,10 +69,11 @@ def look(probe: Probe, runner: Runner) -> Seen:
         rows = np.arange(min(len(features), TOKENS // 2))
     positions = np.tile(np.arange(TOKENS), (probe.axes, 1))
     chunk = Chunk(probe.ids, positions, 0, rows, None if features is None else features[: len(rows)])
-    logits = [runner.prefill(0, chunk)[0].copy()]
+    logits = [runner.complete(runner.prefill(0, chunk)[0][np.newaxis], [True])[0].copy()]
     for step in range(STEPS - 1):
         at = TOKENS + step
-        logits.append(runner.decode([int(np.nan_to_num(logits[-1]).argmax())], [at], [at])[0].copy())
+        token = int(np.nan_to_num(logits[-1]).argmax())
+        logits.append(runner.complete(runner.decode([token], [at], [at]), [True])[0].copy())
     return Seen(features, np.stack(logits))
 
 

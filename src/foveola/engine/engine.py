@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from foveola.artifact import Bundle
+from foveola.engine.draft import Draft
 from foveola.engine.features import Select, keep_all
 from foveola.engine.limits import check_request
 from foveola.engine.mailbox import Mailbox
@@ -31,7 +32,7 @@ from foveola.engine.prepared import Counts, Preparing
 from foveola.engine.queue import RequestQueue
 from foveola.engine.runner import OrtRunner, Runner
 from foveola.engine.scheduler import FAILED, Scheduler
-from foveola.engine.sequence import Sequence, Timeline, Vocabulary
+from foveola.engine.sequence import Guessing, Sequence, Timeline, Vocabulary
 from foveola.engine.sessions import open_sessions
 from foveola.engine.speculation import NO_GUESSES, RunCosts
 from foveola.exchange import Piece, Request, Unavailable
@@ -94,6 +95,7 @@ class Engine:
         *,
         select: Select = keep_all,
         costs: RunCosts = NO_GUESSES,
+        draft: Guessing | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Put an engine together from its parts; ``Engine.open`` is the usual way."""
@@ -104,7 +106,7 @@ class Engine:
         self._clock = clock
         self._costs = costs if options.guess else NO_GUESSES
         self._queue = RequestQueue(options.queue_limit, runner.slots, patience_s=options.patience_s, clock=clock)
-        self._scheduler = Scheduler(runner, self._queue, options, select=select, clock=clock)
+        self._scheduler = Scheduler(runner, self._queue, options, select=select, clock=clock, draft=draft)
         self._pool = ThreadPoolExecutor(options.prepare_threads, thread_name_prefix="foveola-prepare")
         self._thread = threading.Thread(target=self._scheduler.run, name="foveola-engine", daemon=True)
         self._model_hash = runner.version.model_hash
@@ -120,11 +122,13 @@ class Engine:
         preparation: Preparation | None = None,
         sees: bool = True,
         prompts_dir: Path | None = None,
+        draft: Bundle | Path | None = None,
     ) -> Engine:
         """Load a bundle, warm it up and start; blocks until it can answer. Raises ``Damaged``.
 
         ``preparation`` may come from outside, with features of its own; where ``sees`` is False the vision graph is not
-        even opened. ``prompts_dir`` holds visual prompts that requests may name (``prompts.py``).
+        even opened. ``prompts_dir`` holds visual prompts that requests may name (``prompts.py``). ``draft`` is a
+        smaller model with the same tokens that guesses ahead (``draft.py``); ``Invalid`` where it cannot.
         """
         options = options or EngineOptions()
         bundle = bundle if isinstance(bundle, Bundle) else Bundle.open(bundle)
@@ -134,7 +138,8 @@ class Engine:
             preparation = preparation or Preparation.open(bundle, kept_bytes=kept, prompts_dir=prompts_dir)
             runner = loading.result()
         costs = RunCosts.of(bundle.model.get("plan", {}))
-        engine = cls(runner, preparation, preparation.vocabulary, options, select=select, costs=costs)
+        guessing = None if draft is None else Draft.open(draft, bundle, options)
+        engine = cls(runner, preparation, preparation.vocabulary, options, select=select, costs=costs, draft=guessing)
         engine._patches = Patches(bundle, options, runner, engine.switch)
         engine._scheduler.on_return = engine._patches.gave_up
         engine.start()

@@ -24,7 +24,7 @@ from foveola.engine.options import EngineOptions
 from foveola.engine.prefixes import PrefixCache, names_of
 from foveola.engine.prompts import laid_in, taken_out
 from foveola.engine.runner import Runner
-from foveola.engine.sequence import Sequence
+from foveola.engine.sequence import Guessing, Sequence
 from foveola.engine.slots import Move, Slots
 
 MIB = 1024 * 1024
@@ -66,11 +66,13 @@ class Lane:
         options: EngineOptions,
         *,
         eyes: Eyes,
+        draft: Guessing | None,
         select: Select,
         clock: Callable[[], float],
     ) -> None:
         self.runner = runner
         self._eyes = eyes
+        self._draft = draft
         self._caches = caches
         self._options = options
         self._select = select
@@ -147,7 +149,7 @@ class Lane:
         if sequence.unfilled:
             return []
         self._end_prompt(sequence, prompt, attention)
-        return [Drawn(sequence, logits[np.newaxis])]
+        return [Drawn(sequence, self.runner.complete(logits[np.newaxis], [sequence.exact]))]
 
     def _chunk_tokens(self) -> int:
         """Larger pieces are quicker together; they are small only where somebody would wait."""
@@ -213,17 +215,18 @@ class Lane:
         """One token for everyone, or, where only one runs, as many as are worth guessing."""
         if len(running) == 1:
             sequence = running[0]
-            guesses = sequence.guesses(self.runner.max_length - sequence.length - 1)
+            guesses = sequence.guesses(self.runner.max_length - sequence.length - 1, self._draft)
             if guesses:
                 tokens = [sequence.token, *guesses]
                 logits = self.runner.verify(0, tokens, sequence.position, sequence.length)
                 sequence.decoded()
-                return [Drawn(sequence, logits, guesses)]
+                return [Drawn(sequence, self.runner.complete(logits, [sequence.exact] * len(tokens)), guesses)]
         logits = self.runner.decode(
             [sequence.token for sequence in running],
             [sequence.position for sequence in running],
             [sequence.length for sequence in running],
         )
+        logits = self.runner.complete(logits, [sequence.exact for sequence in running])
         for sequence in running:
             sequence.decoded()
         return [Drawn(sequence, row[np.newaxis]) for sequence, row in zip(running, logits, strict=True)]

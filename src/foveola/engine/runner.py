@@ -22,6 +22,7 @@ from foveola.engine.options import EngineOptions
 from foveola.engine.redzones import RedZones
 from foveola.engine.sessions import Sessions, Version, open_sessions
 from foveola.engine.slots import Move
+from foveola.engine.trimmed import HEAD, TrimmedHead
 from foveola.exchange import Damaged
 from foveola.intake.geometries import geometry_of
 from foveola.intake.geometry import Packed
@@ -72,6 +73,10 @@ class Runner(Protocol):
         """One token for each of the KV rows ``0 .. n-1``, which hold ``lengths`` tokens so far; ``positions`` are
         those of the new tokens. Logits float32 ``[n, vocab]``, the caller's until the next call."""
 
+    def complete(self, logits: Floats, exact: Sequence[bool]) -> Floats:
+        """The ``logits`` of the run before, as they may be drawn from: where the vocabulary is trimmed, those of all
+        tokens in the rows that have to be ``exact``, and in those that are not sure (``trimmed.py``)."""
+
     def move(self, move: Move, length: int) -> None:
         """Copy the first ``length`` tokens of one KV row into another."""
 
@@ -98,6 +103,7 @@ class OrtRunner:
         self._axes = int(text.get("position_axes", 3))
         self.slots = options.slots
         self.max_length = int(text["max_length"])
+        self._state = int(text["hidden_size"])
         self._hidden = int(text.get("embedding_size", text["hidden_size"]))
         self._vocab = int(text["vocab_size"])
         size = int(text["head_dim"])
@@ -113,6 +119,9 @@ class OrtRunner:
         weighs = any(one.name == KEY_BIAS for one in self._decoder.get_inputs())
         self._key_bias = zones.lasting(KEY_BIAS, (self.slots + 1, self.max_length)) if weighs else None
         self._selects = self._vision is not None and any(one.name == KEEP for one in self._vision.get_inputs())
+        self._trim = TrimmedHead(bundle, sessions.graphs[HEAD]) if HEAD in sessions.graphs else None
+        self._made = self._vocab if self._trim is None else len(self._trim.kept)  # logits that the decoder makes
+        self._last_hidden: Floats = np.zeros((0, 0), np.float32)
         self._decoding: dict[int, _DecodeBinding] = {}
         self._rows: dict[int, Any] = {}
         self._embeds = zones.lasting("inputs_embeds", (1, self.max_length, self._hidden))
@@ -153,7 +162,17 @@ class OrtRunner:
         rows = len(tokens)
         if rows not in self._decoding:
             self._decoding[rows] = _DecodeBinding(self, rows)
-        return self._decoding[rows].run(tokens, positions, lengths)
+        logits = self._decoding[rows].run(tokens, positions, lengths)
+        if self._trim is None:
+            return logits
+        self._last_hidden = self._decoding[rows].hidden[:, 0]
+        return self._trim.widened(logits)
+
+    def complete(self, logits: Floats, exact: Sequence[bool]) -> Floats:
+        """See ``Runner``."""
+        if self._trim is not None:
+            self._trim.complete(logits, self._last_hidden, exact)
+        return logits
 
     def move(self, move: Move, length: int) -> None:
         """See ``Runner``."""
@@ -200,13 +219,17 @@ class OrtRunner:
         io.bind_cpu_input("seqlens_k", np.array([total - 1], np.int32))
         io.bind_cpu_input("total_sequence_length", np.array(total, np.int32))
         io.bind_cpu_input("logit_index", wanted)
-        logits = self.zones.passing("logits", (1, len(wanted), self._vocab))
+        logits = self.zones.passing("logits", (1, len(wanted), self._made))
         io.bind_ortvalue_output("logits", _value(logits))
+        if self._trim is not None:
+            hidden = self.zones.passing("hidden", (1, len(wanted), self._state))
+            io.bind_ortvalue_output("hidden", _value(hidden))
+            self._last_hidden = hidden[0]
         io.bind_ortvalue_output("evidence", _value(evidence))
         self._decoder.run_with_iobinding(io, self._run_options(size))
         self.zones.check()
         rows: Floats = logits[0]
-        return rows
+        return rows if self._trim is None else self._trim.widened(rows)
 
     def _bind_rows(self, first: int, last: int) -> Any:
         """The decoder over rows ``first .. last-1``: every KV buffer as past and present at once."""
@@ -248,7 +271,8 @@ class _DecodeBinding:
         self._seqlens = np.zeros(rows, np.int32)
         self._total = np.zeros((), np.int32)
         self._zones = runner.zones
-        self._logits = self._zones.lasting(f"logits of {rows}", (rows, 1, runner._vocab))
+        self._logits = self._zones.lasting(f"logits of {rows}", (rows, 1, runner._made))
+        self.hidden = self._zones.lasting(f"hidden of {rows}", (rows, 1, runner._state))
         embeds = _value(self._zones.lasting(f"inputs_embeds of {rows}", (rows, 1, runner._hidden)))
         self._embed_io = self._embed.io_binding()
         self._embed_io.bind_ortvalue_input("input_ids", _value(self._ids))
@@ -260,6 +284,8 @@ class _DecodeBinding:
         io.bind_ortvalue_input("total_sequence_length", _value(self._total))
         io.bind_ortvalue_input("logit_index", _value(np.zeros(1, np.int64)))
         io.bind_ortvalue_output("logits", _value(self._logits))
+        if runner._trim is not None:
+            io.bind_ortvalue_output("hidden", _value(self.hidden))
         # `evidence` is not bound, so nothing is copied out. It is computed all the same: the option that skips what no
         # bound output needs walks the graph anew in every run, which cost more than it saved (90 against 5 µs).
 

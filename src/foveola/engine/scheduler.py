@@ -19,7 +19,7 @@ from foveola.engine.options import EngineOptions
 from foveola.engine.queue import RequestQueue
 from foveola.engine.redzones import MemoryOverrun
 from foveola.engine.runner import Runner
-from foveola.engine.sequence import Sequence
+from foveola.engine.sequence import Guessing, Sequence
 from foveola.exchange import Late, Refusal, Unavailable
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,12 @@ class Scheduler:
         *,
         select: Select,
         clock: Callable[[], float],
+        draft: Guessing | None = None,
     ) -> None:
         self._queue = queue
         self._options = options
         self._select = select
+        self._draft = draft
         self._clock = clock
         self.caches = Caches(options)
         self._eyes = Eyes(options.eyes, queue.nudge)
@@ -222,7 +224,15 @@ class Scheduler:
         self._lanes.append(lane or self._lane(runner))
 
     def _lane(self, runner: Runner) -> Lane:
-        return Lane(runner, self.caches, self._options, eyes=self._eyes, select=self._select, clock=self._clock)
+        return Lane(
+            runner,
+            self.caches,
+            self._options,
+            eyes=self._eyes,
+            draft=self._draft,
+            select=self._select,
+            clock=self._clock,
+        )
 
 
 def _late(sequence: Sequence) -> Late:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -53,6 +54,13 @@ class Timeline:
         )
 
 
+class Guessing(Protocol):
+    """A small model that says what a large one may say next; ``draft.Draft`` is one."""
+
+    def guesses(self, sequence: Sequence, most: int) -> tuple[int, ...]:
+        """At most ``most`` tokens that may follow what ``sequence`` has said."""
+
+
 class Sequence:
     """Turns the logits of one request into pieces, until it ends.
 
@@ -79,6 +87,7 @@ class Sequence:
         self.priority = request.priority
         self.client = request.client
         self.deadline_s = math.inf if request.deadline_s is None else request.deadline_s
+        self.exact = sampling.temperature > 0 or sampling.logprobs is not None  # any token's probability may count
         self.due = timeline.arrived + self.deadline_s
         self.pictures = one_by_one(prepared.packed)
         self.features: list[Selected] = list(prepared.seen)
@@ -94,7 +103,8 @@ class Sequence:
         self.position = prepared.next_position
         self.token = 0
         self.finished = False
-        self._ends = vocabulary.ends
+        self.said: list[int] = []
+        self.ends = vocabulary.ends
         self._sampler = Sampler(sampling)
         self._detokeniser = Detokeniser(vocabulary.table)
         self._stops = StopStrings(sampling.stop)
@@ -142,11 +152,22 @@ class Sequence:
         self.length += 1
         self.position += 1
 
-    def guesses(self, room: int) -> tuple[int, ...]:
-        """Tokens that may well come next, no more than there is ``room`` for in the KV row."""
+    @property
+    def words(self) -> list[int]:
+        """The prompt without pictures, as far as it is known."""
+        if self.prompt is None:
+            return []
+        words: list[int] = np.delete(self.prompt.ids, self.prompt.rows).tolist()
+        return words
+
+    def guesses(self, room: int, draft: Guessing | None = None) -> tuple[int, ...]:
+        """Tokens that may well come next, no more than there is ``room`` for in the KV row: what stood behind the same
+        words before, or else what ``draft`` would say."""
         if self._lookup is None:
             return ()
-        return self._lookup.guesses(min(room, self._limit - self._drawn - 1))
+        most = min(room, self._limit - self._drawn - 1)
+        found = self._lookup.guesses(most)
+        return found if found or draft is None or most < 1 else draft.guesses(self, most)
 
     def draw(self, logits: Floats, guesses: tuple[int, ...], now: float) -> Piece | None:
         """The next tokens: one from ``logits[0]``, and as long as ``guesses`` are right one from each further row.
@@ -170,13 +191,14 @@ class Sequence:
             self.timeline.first_token = now
         self.timeline.last_token = now
         self._drawn += 1
+        self.said.append(self.token)
         if self._lookup is not None:
             self._lookup.push(self.token)
         self._unsent_tokens += 1
         self._unsent_logprob += logprob
         if self._told is not None:
             self._unsent_each.append(self._logprob(logits, logprob))
-        ended = self.token in self._ends
+        ended = self.token in self.ends
         text = "" if ended else self._stops.push(self._detokeniser.push(self.token))
         if ended or self._stops.stopped or self._drawn >= self._limit:
             text += self._stops.push(self._detokeniser.flush())

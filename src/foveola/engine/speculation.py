@@ -1,7 +1,8 @@
 """Several tokens in one run: guess what comes next from the text so far, let the model check all guesses at once.
 
 Prompt look-up (Saxena 2023; LLMA, Yang et al. 2023): where the last tokens stood before, what followed them then is
-the guess. A label that is read out, a list, a repeated phrase: such text is guessed well, and free.
+the guess. A label that is read out, a list, a repeated phrase: such text is guessed well, and free. Where there is no
+such place, a small model may guess (``draft.py``).
 
 The text stays what it is without. The model's own next token is drawn at every place, from the same logits and with
 the same random numbers as without a guess; a guess only decides how many places one run may look at. Drawing at the
@@ -45,12 +46,14 @@ class RunCosts:
             raise Damaged("model.json: plan.run_seconds is a list of seconds; measure the plan anew.")
         return cls(tuple(seconds))
 
-    def guesses(self, trust: float) -> int:
-        """How many guesses make the most tokens per second when each is right with probability ``trust``."""
+    def guesses(self, trust: float, guess_s: float = 0.0) -> int:
+        """How many guesses make the most tokens per second when each is right with probability ``trust`` and takes
+        ``guess_s`` seconds to make."""
         if not self.seconds:
             return 0
-        tokens = np.cumsum(trust ** np.arange(len(self.seconds)))
-        return int(np.argmax(tokens / np.asarray(self.seconds)))
+        places = np.arange(len(self.seconds))
+        tokens = np.cumsum(trust**places)
+        return int(np.argmax(tokens / (np.asarray(self.seconds) + guess_s * places)))
 
 
 NO_GUESSES = RunCosts(())

@@ -101,7 +101,7 @@ def _engine(bundle: Bundle, options: ServeOptions, engine_options: EngineOptions
     from foveola.engine.engine import Engine
 
     if options.role == "all":
-        return Engine.open(bundle, engine_options, prompts_dir=options.prompts_dir)
+        return Engine.open(bundle, engine_options, prompts_dir=options.prompts_dir, draft=options.draft)
     from foveola.engine.afar import AfarPreparation
     from foveola.engine.sessions import version_of
     from foveola.serve.afar import VisionClient
@@ -110,7 +110,7 @@ def _engine(bundle: Bundle, options: ServeOptions, engine_options: EngineOptions
     preparation = AfarPreparation.open(bundle, prompts_dir=options.prompts_dir)
     assert isinstance(preparation, AfarPreparation)
     afar = preparation.asking(client, version_of(bundle, {}).vision)
-    return Engine.open(bundle, engine_options, preparation=afar, sees=False)
+    return Engine.open(bundle, engine_options, preparation=afar, sees=False, draft=options.draft)
 
 
 def _seeing(bundle: Bundle, engine_options: EngineOptions | None) -> Served:

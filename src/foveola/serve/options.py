@@ -24,6 +24,7 @@ class ServeOptions:
     role: str = "all"  # all; vision: only sees, for others; language: has a vision service see
     vision_url: str = ""  # of the vision service, for the role language
     vision_key_file: Path | None = None  # a file with the key that opens it
+    draft: Path | None = None  # a bundle with the same tokens that guesses ahead for the other (docs/engine.md)
     prompts_dir: Path | None = None  # visual prompts, a directory each, that requests and keys may name
     visual_prompt: str = ""  # the one for pictures where neither the request nor its key names one
     region: str = ""  # the label `region` of all metrics: a line, a hall, a plant
