@@ -6,6 +6,7 @@ import pytest
 from foveola.learn.federate.aggregate import (
     aggregate,
     agreement,
+    bounded_mean,
     capped_weights,
     centred_clip,
     clip_norms,
@@ -49,9 +50,27 @@ def test_centred_clipping_holds_where_the_mean_collapses() -> None:
     assert found == pytest.approx(TRUE, abs=0.03)
 
 
+@pytest.mark.parametrize("evil", [-50.0, 50.0, -0.05])
+def test_a_minority_moves_the_bounded_mean_no_more_than_its_number(evil: float) -> None:
+    updates = attacked(evil)
+    found = bounded_mean(updates, EVEN)
+    norm = float(np.median(np.linalg.norm(updates, axis=1)))
+    assert np.linalg.norm(found - 0.8 * TRUE) <= 0.2 * norm + 0.01
+    assert found.min() > 0.5 * 0.05  # it still points where the honest ones do
+
+
+def test_the_bounded_mean_keeps_what_only_one_node_knows() -> None:
+    updates = HONEST.copy()
+    updates[0] = 0
+    updates[0, 0] = -float(np.linalg.norm(TRUE))
+    weights = np.full(80, 1 / 80)
+    without = bounded_mean(np.delete(updates, 0, axis=0), np.full(79, 1 / 79))
+    assert bounded_mean(updates, weights)[0] - without[0] == pytest.approx((updates[0, 0] - without[0]) / 80, rel=0.05)
+
+
 def test_all_rules_agree_where_all_nodes_do() -> None:
     updates = np.repeat(TRUE[None], 5, axis=0)
-    for rule in ("mean", "centred", "median", "trimmed"):
+    for rule in ("mean", "bounded", "centred", "median", "trimmed"):
         found, _ = aggregate(rule, updates, np.full(5, 7), np.zeros(5), centre=ZEROS, clip=1.0, weight_cap=2.0)
         assert found == pytest.approx(TRUE, abs=1e-6), rule
 

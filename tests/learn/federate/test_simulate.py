@@ -63,7 +63,7 @@ def test_a_fifth_of_malicious_nodes_does_little_harm(attack: str) -> None:
 
 
 def test_the_bare_mean_collapses_under_flipped_updates() -> None:
-    bare = FederationOptions(width=48, rule="mean", clip=1e9)
+    bare = FederationOptions(width=48, rule="mean", clip=1e9, server="plain")
     collapsed = simulated(replace(OPTIONS, rounds=8, malicious=0.2), bare)
     assert collapsed.report(FEATURES[HELD], LABELS[HELD])["accuracy"] < 0.6
 

@@ -56,6 +56,16 @@ def centred_clip(updates: Floats, weights: Weights, centre: Floats, radius: floa
     return found
 
 
+def bounded_mean(updates: Floats, weights: Weights) -> Floats:
+    """The weighted mean after every norm was clipped to the median of the norms: one pass of centred clipping around 0.
+
+    Whoever is a minority moves the result by no more than honest nodes of the same number do, and nobody is held back
+    for being different: what only one or two nodes know stays in.
+    """
+    norms = np.sqrt(np.einsum("ks,ks->k", updates, updates, dtype=np.float64))
+    return weighted_mean(clip_norms(updates, float(np.median(norms))), weights)
+
+
 def median(updates: Floats) -> Floats:
     """The median of every coordinate. Of sparse updates it is mostly 0: most nodes are silent about most entries."""
     middle: Floats = np.median(updates, axis=0).astype(np.float32)
@@ -94,6 +104,8 @@ def aggregate(
     weights, held = capped_weights(examples, weight_cap), clip_norms(updates, clip)
     if rule == "mean":
         return weighted_mean(held, weights), scores
+    if rule == "bounded":
+        return bounded_mean(held, weights), scores
     if rule == "median":
         return median(held), scores
     if rule == "trimmed":

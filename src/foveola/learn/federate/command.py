@@ -114,7 +114,7 @@ def _take_part(arguments: argparse.Namespace) -> int:
         "keep": arguments.keep, "steps": arguments.steps,
     }  # fmt: skip
     command = launch.node_command(arguments.server, certificates, settings, arguments.port)
-    return launch.follow(command, arguments.folder / "flower")
+    return launch.become(command, arguments.folder / "flower")
 
 
 def _simulate(arguments: argparse.Namespace) -> int:

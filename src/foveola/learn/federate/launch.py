@@ -155,7 +155,8 @@ def _wait(link: subprocess.Popen[bytes], address: str) -> None:
     raise Unavailable(f"Flower's SuperLink did not begin to listen on {address}; see what it wrote above.")
 
 
-def follow(command: Sequence[str], home: Path) -> int:
-    """Run a program in the foreground until it ends; its exit code."""
+def become(command: Sequence[str], home: Path) -> int:
+    """Replace this process by a program, so that signals reach it. Does not return."""
     home.mkdir(parents=True, exist_ok=True)
-    return subprocess.run(list(command), env=environment(home), check=False).returncode
+    os.execve(command[0], list(command), environment(home))
+    return 0

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from foveola.artifact.prompt import ROWS
 from foveola.exchange import Invalid, Refusal
+from foveola.learn.federate.server_step import SERVERS
 
 MAX_BYTES = 120_000
 """No message is longer."""
 MAX_WIDTH = 1_864
 """The widest prompt of which a snapshot, 4 bytes a number, still fits into one message."""
-RULES = ("centred", "mean", "trimmed", "median")
+RULES = ("bounded", "centred", "mean", "trimmed", "median")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +21,23 @@ class FederationOptions:
 
     ``keep`` is the share of entries that travel, both ways. ``clip`` bounds the L2 norm of every update. ``rule`` is
     one of ``RULES``. ``quorum`` updates at least close a round. ``weight_cap`` bounds what a node claims to have
-    seen, in medians. ``history`` is how many broadcasts are kept for nodes that missed rounds.
+    seen, in medians. ``history`` is how many broadcasts are kept for nodes that missed rounds. ``server`` makes a step
+    of what was agreed on (``server_step``), of size ``rate``, over ``horizon`` rounds. ``noise`` is that of
+    differential privacy, in multiples of what one node can move (``privacy``); 0 is none.
     """
 
     rows: int = ROWS
     width: int = 768
     keep: float = 0.08
     clip: float = 1.0
-    rule: str = "centred"
+    rule: str = "bounded"
     quorum: int = 2
     weight_cap: float = 2.0
     history: int = 16
+    server: str = "adam"
+    rate: float = 0.02
+    horizon: int = 200
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if self.rows != ROWS or not 1 <= self.width <= MAX_WIDTH:
@@ -41,6 +48,18 @@ class FederationOptions:
             raise Invalid(f"clip is {self.clip}; expected a norm above 0, such as 1.0.", field="clip")
         if self.rule not in RULES:
             raise Invalid(f"rule is {self.rule!r}; expected one of {', '.join(RULES)}.", field="rule")
+        if self.server not in SERVERS:
+            raise Invalid(f"server is {self.server!r}; expected one of {', '.join(SERVERS)}.", field="server")
+        if not self.rate > 0 or self.horizon < 1:
+            raise Invalid("rate is above 0, horizon at least 1.")
+        if not 0 <= self.noise < 1e6:
+            raise Invalid(f"noise is {self.noise}; expected 0, or a multiple such as 1.0.", field="noise")
+        if self.noise and self.rule != "mean":
+            raise Invalid(
+                f"noise is promised for the rule mean only, and the rule is {self.rule}, which does not bound what one "
+                "node moves. Set rule to mean, or noise to 0.",
+                field="noise",
+            )
         if self.quorum < 1 or self.history < 0 or not self.weight_cap >= 1:
             raise Invalid("quorum is at least 1, history at least 0, weight_cap at least 1.")
 

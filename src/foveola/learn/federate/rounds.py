@@ -18,6 +18,8 @@ from foveola.learn.federate import state as disk
 from foveola.learn.federate.aggregate import aggregate
 from foveola.learn.federate.codec import Feedback, Floats
 from foveola.learn.federate.options import FederationOptions, Rejected
+from foveola.learn.federate.privacy import noised
+from foveola.learn.federate.server_step import Moments, step
 from foveola.learn.federate.wire import OVERHEAD_BYTES, Snapshot, Update, digest, pack, unpack
 
 _MAX_STRANGE = 64
@@ -45,6 +47,7 @@ class Federation:
         self._members = None if members is None else frozenset(members)
         self._updates: dict[int, Update] = {}
         self._rejected: Counter[str] = Counter()
+        self._rng = np.random.default_rng()  # of the system's entropy: noise that can be repeated hides nothing
         self._base = digest(state.prompt)
 
     @classmethod
@@ -54,7 +57,8 @@ class Federation:
         """Start from a prompt of zeros. Without a ``folder`` nothing is remembered. Raises FileExistsError where the
         folder already holds a federation."""
         zeros = np.zeros(options.rows * options.width, np.float32)
-        state = disk.State(options, 0, prompt=zeros, centre=zeros, residual=zeros, broadcasts={}, scores={})
+        arrays = dict.fromkeys(("prompt", "centre", "residual", "first", "second"), zeros)
+        state = disk.State(options, 0, **arrays, broadcasts={}, scores={})
         if folder is not None:
             if (folder / "state").exists():
                 raise FileExistsError(f"{folder.name} already holds a federation; resume it, or name another folder")
@@ -130,18 +134,24 @@ class Federation:
             )
         nodes = sorted(self._updates)  # the order of arrival must not change the sum
         updates = np.stack([self._updates[node].sparse.dense() for node in nodes])
-        examples = np.array([self._updates[node].examples for node in nodes], np.int64)
+        examples = np.array([1 if options.noise else self._updates[node].examples for node in nodes], np.int64)
         scores = np.array([state.scores.get(node, 0.0) for node in nodes])
         change, scores = aggregate(
             options.rule, updates, examples, scores,
             centre=state.centre, clip=options.clip, weight_cap=options.weight_cap,
         )  # fmt: skip
+        if options.noise:
+            change = noised(change, len(nodes), options.clip, options.noise, self._rng)
+        moved, moments = step(
+            options.server, Moments(state.first, state.second), change, self.round,
+            rate=options.rate, horizon=options.horizon,
+        )  # fmt: skip
         feedback = Feedback(len(state.prompt), state.residual)
-        sparse = feedback.encode(change, options.keep)
+        sparse = feedback.encode(moved, options.keep)
         message = pack(Update(options.rows, options.width, self.round, 0, self._base, len(nodes), sparse))
         kept = {n: data for n, data in state.broadcasts.items() if n > self.round - options.history}
         after = disk.State(
-            options, self.round + 1, state.prompt + sparse.dense(), change, feedback.residual,
+            options, self.round + 1, state.prompt + sparse.dense(), change, feedback.residual, *moments,
             kept | {self.round: message} if options.history else {},
             state.scores | dict(zip(nodes, scores.tolist(), strict=True)),
         )  # fmt: skip

@@ -25,19 +25,22 @@ from foveola.learn.federate.options import MAX_BYTES, FederationOptions
 
 FORMAT = "foveola.federation/1"
 SEAL_FILE, ROUND_FILE = "federation.json", "round.json"
-_ARRAYS = ("prompt", "centre", "residual")
+_ARRAYS = ("prompt", "centre", "residual", "first", "second")
 
 
 @dataclass(slots=True, eq=False)
 class State:
-    """``prompt``, ``centre`` (the last aggregate) and ``residual`` (not yet broadcast) are float32 ``[size]``;
-    ``broadcasts`` holds the newest broadcasts by the round that they ended; ``scores`` how far nodes agreed so far."""
+    """``prompt``, ``centre`` (the last aggregate), ``residual`` (not yet broadcast), ``first`` and ``second`` (moments
+    of the server's step) are float32 ``[size]``; ``broadcasts`` holds the newest broadcasts by the round that they
+    ended; ``scores`` how far nodes agreed so far."""
 
     options: FederationOptions
     round: int
     prompt: Floats
     centre: Floats
     residual: Floats
+    first: Floats
+    second: Floats
     broadcasts: dict[int, bytes]
     scores: dict[int, float]
 
@@ -68,7 +71,7 @@ def load(folder: Path) -> State:
     arrays = {name: _array(root, f"{name}.f32", options.rows * options.width) for name in _ARRAYS}
     names = sorted(name for name in seal.files if name.startswith("broadcast-"))
     broadcasts = {int(name.removeprefix("broadcast-")): (root / name).read_bytes() for name in names}
-    return State(options, number, arrays["prompt"], arrays["centre"], arrays["residual"], broadcasts, _scores(told))
+    return State(options, number, **arrays, broadcasts=broadcasts, scores=_scores(told))
 
 
 def keep_update(folder: Path, number: int, node: int, data: bytes) -> None:
