@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import io
 import itertools
+import json
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -216,26 +217,61 @@ def rivals(frames: list[Observation], reference: Reference) -> dict[str, Callabl
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="default: the embedded model")
     parser.add_argument("--data", type=Path, metavar="DIR", required=True, help="the folder that holds defects and ocr")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep what the engine saw, and take it from there")
     parser.add_argument("--views", type=int, metavar="N", default=400, help="views per set (default: 400)")
 
 
-def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
-    views = 80 if arguments.quick else arguments.views
-    bundle = Bundle.open(arguments.bundle or embedded_bundle())
-    records = real.load_records(arguments.data)
+REFERENCE, STEADY = "reference", "quiet"
+
+
+def looked_at(bundle: Bundle, data: Path, views: int, tell: Tell) -> dict[str, list[Observation]]:
+    """Every set of views through the engine: that of the reference, the quiet one, and one for each shift."""
+    records = real.load_records(data)
     steel = [r for r in records if r.source == "neu_det" and r.name != NEW_CLASS]
     engine = Engine.open(bundle)
     camera = Camera(engine, steel)
-    reference_frames, quiet = camera.frames(views, 1), camera.frames(views, 2)
-    pools: dict[str, list[Observation]] = {}
+    pools = {REFERENCE: camera.frames(views, 1), STEADY: camera.frames(views, 2)}
     for number, (name, change) in enumerate(SHIFTS.items()):
         tell(f"views: {name}")
         pools[name] = camera.frames(views // 2, 10 + number, change)
     other = Camera(engine, [r for r in records if r.source == "magnetic_tile"])
     pools["swapped camera"] = other.frames(views // 2, 20)
     new = Camera(engine, [r for r in records if r.source == "neu_det" and r.name == NEW_CLASS])
-    pools["new class (half of the frames)"] = [*new.frames(views // 4, 21), *quiet[: views // 4]]
+    pools["new class (half of the frames)"] = [*new.frames(views // 4, 21), *pools[STEADY][: views // 4]]
     engine.close(0.0)
+    return pools
+
+
+def keep(path: Path, pools: dict[str, list[Observation]], made: dict[str, Any]) -> None:
+    """Write what was looked at, so that detectors can be tried again without the engine."""
+    rows = {
+        name: [[s.label, s.map.tolist(), s.features.tolist(), s.texture.tolist()] for s in pool]
+        for name, pool in pools.items()
+    }
+    path.write_text(json.dumps({"made": made, "views": rows}), encoding="utf-8")
+
+
+def kept(path: Path, made: dict[str, Any]) -> dict[str, list[Observation]] | None:
+    """What ``keep`` wrote for the same model, data and number of views; None where it is something else."""
+    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if told.get("made") != made:
+        return None
+    return {
+        name: [Observation("line", label, *map(np.asarray, arrays)) for label, *arrays in rows]
+        for name, rows in told["views"].items()
+    }
+
+
+def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
+    views = 80 if arguments.quick else arguments.views
+    bundle = Bundle.open(arguments.bundle or embedded_bundle())
+    made = {"model_hash": bundle.model_hash, "views": views}
+    pools = kept(arguments.keep, made) if arguments.keep else None
+    if pools is None:
+        pools = looked_at(bundle, arguments.data, views, tell)
+        if arguments.keep:
+            keep(arguments.keep, pools, made)
+    reference_frames, quiet = pools.pop(REFERENCE), pools.pop(STEADY)
     reference = calibrate(reference_frames)
     detectors: dict[str, Callable[[], Detector]] = {
         "foveola": functools.partial(ours, reference),

@@ -94,3 +94,10 @@ def test_a_folder_that_cannot_be_is_told(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["observe", "export", str(tmp_path / "file")]) == 2
     assert "file cannot be written (File exists); name a folder that may be." in capsys.readouterr().err
+
+
+def test_bounds_of_alerts_are_drawn():
+    bounds = {p["title"]: p["fieldConfig"]["defaults"].get("thresholds") for p in dashboard()["panels"]}
+    drawn = {title: found["steps"][1]["value"] for title, found in bounds.items() if found}
+    assert drawn == {"Accuracy": 0.92, "Drift: share of the bound": 1.0}
+    assert f"< {drawn['Accuracy']}" in ALERTS[0].expr

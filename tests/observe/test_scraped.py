@@ -16,6 +16,7 @@ from foveola.observe import definitions as names
 from foveola.observe.alerts import ALERTS
 from foveola.observe.command import RULES
 from foveola.observe.dashboards import dashboard
+from foveola.observe.fleet import versions
 from tests.serve.process import ROOT, Process
 
 pytestmark = [
@@ -91,3 +92,11 @@ def test_the_rules_are_loaded_and_quiet(scraped: tuple[Prometheus, httpx.Client]
 def test_what_cannot_be_parsed_is_told(scraped: tuple[Prometheus, httpx.Client]) -> None:
     with pytest.raises(ValueError, match="parse error"):
         scraped[0].query("sum(")
+
+
+def test_the_split_is_told_by_version(scraped: tuple[Prometheus, httpx.Client]) -> None:
+    prometheus, client = scraped
+    [one] = versions(prometheus)
+    assert one.model_version == client.get("/version").json()["model_hash"][:12]
+    assert (one.share, one.accuracy, one.samples) == (1.0, 1.0, 1.0)
+    assert one.requests_per_s is not None and one.refused_per_s is not None and one.requests_per_s > one.refused_per_s

@@ -17,6 +17,7 @@ from foveola.drift.options import DriftOptions
 from foveola.drift.reference import calibrate
 from foveola.drift.watch import DriftWatch
 from foveola.exchange import Evidence
+from foveola.guard.verdict import Verdict
 from foveola.serve.embedded import embedded_bundle
 from foveola.serve.keys import NO_KEYS, read_keys
 from foveola.serve.listen import listen
@@ -25,7 +26,9 @@ from foveola.serve.log import configure
 from foveola.serve.options import ServeOptions
 from foveola.serve.run import serve
 from foveola.serve.service import Served
+from foveola.serve.watchers import VerdictLog
 
+SURFACE = Path(__file__).parents[2] / "examples" / "surface.png"
 Y, X = np.mgrid[0:6, 0:6]
 LOOKED, LOOKS = 1.5, 4.0  # the row and column of most attention, before and after somebody touched the lens
 
@@ -45,7 +48,7 @@ def planted(folder: Path) -> DriftWatch:
     calibrate([observe("line", "scratch", evidence(rng, LOOKED)) for _ in range(200)]).save(reference)
     watch = DriftWatch(DriftOptions(reference))
     for n in range(60):
-        watch.frame(f"left-{n}", "camera-left", "scratch", evidence(rng, LOOKS))
+        watch.frame(f"left-{n}", "camera-left", "scratch", evidence(rng, LOOKS), SURFACE.read_bytes())
         watch.frame(f"right-{n}", "camera-right", "scratch", evidence(rng, LOOKED))
     return watch
 
@@ -56,7 +59,9 @@ def main() -> int:
     ring = read_keys(Path(sys.argv[2])) if len(sys.argv) > 2 else NO_KEYS
 
     def load_planted() -> Served:
-        return replace(load(embedded_bundle()), drift=planted(folder))
+        log = VerdictLog()
+        log(Verdict("words", "masked", "left-3", "/v1/vlm/invoke", {"hits": 2}))
+        return replace(load(embedded_bundle()), drift=planted(folder), verdicts=log)
 
     configure()
     with listen("127.0.0.1", 0) as listening:

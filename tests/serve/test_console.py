@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from foveola.serve.console import FILES, POLICY, file_of
+from foveola.serve.console import FILES, POLICY, SCRIPTS, file_of
 from foveola.serve.gate import role_of
 from foveola.serve.keys import Key, KeyRing
 from tests.serve.fake import FakeAnswer, laid, served
@@ -73,7 +73,7 @@ def test_the_page_holds_no_script_and_no_style_of_its_own() -> None:
 def test_every_field_has_a_label() -> None:
     tags = Page().tags
     labelled = {attributes.get("for") for tag, attributes in tags if tag == "label"}
-    inside = {"heat-on", "strict", "file", "weights"}  # these stand within their labels
+    inside = {"heat-on", "strict", "file", "weights", "again"}  # these stand within their labels
     for tag, attributes in tags:
         if tag in ("input", "textarea"):
             assert attributes["id"] in labelled | inside or "aria-label" in attributes
@@ -82,7 +82,7 @@ def test_every_field_has_a_label() -> None:
 def test_ids_are_unique_and_known_to_the_script() -> None:
     known = [attributes["id"] for _, attributes in Page().tags if "id" in attributes]
     assert len(known) == len(set(known))
-    assert set(re.findall(r'\$\("([\w-]+)"\)', file_of("console.js").decode())) <= set(known)
+    assert set(re.findall(r'\$\("([\w-]+)"\)', scripts())) <= set(known)
 
 
 def test_both_languages_say_everything() -> None:
@@ -93,10 +93,15 @@ def test_both_languages_say_everything() -> None:
         holes = re.compile(r"\{\w+\}")
         assert set(holes.findall(english)) == set(holes.findall(words["zh"][name])), name
         assert english and words["zh"][name]
-    asked = set(re.findall(r'word\("(\w+)"', file_of("console.js").decode()))
+    asked = set(re.findall(r'word\("(\w+)"', scripts()))
     keys = ("data-word", "data-label")
     shown = {attributes[key] for _, attributes in Page().tags for key in keys if key in attributes}
     assert asked | shown <= words["en"].keys()
+
+
+def scripts() -> str:
+    """All scripts of the page."""
+    return "\n".join(file_of(f"{name}.js").decode() for name in SCRIPTS)
 
 
 def palettes() -> dict[str, dict[str, str]]:
@@ -126,7 +131,7 @@ def test_text_is_readable(scheme: str) -> None:
 async def test_the_page_is_told_what_is_there() -> None:
     async with laid(ring=RING) as table:
         told = (await table.client.get("/console/there.json")).json()
-    assert told == {"ready": True, "keys": True, "drift": False, "patching": False, "selects": False, "bridge": False}
+    assert {name for name, there_is in told.items() if there_is} == {"ready", "keys"}
     async with laid(load=lambda: served(FakeAnswer()), ready=False) as table:
         assert (await table.client.get("/console/there.json")).json()["keys"] is False
 

@@ -54,7 +54,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as player:
-        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        # A made camera, which shows a green field with a clock, stands in for the device's.
+        camera = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+        browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", *camera])
         yield browser
         browser.close()
 
@@ -109,7 +111,9 @@ def test_ask_answer_heat_map_and_the_camera_that_drifted(
     visit.enter(key)
     assert "camera-left" in page.get_by_role("alert").first.inner_text()
     assert page.locator(".card.raised h3").all_inner_texts() == ["camera-left"]
-    assert page.locator(".timeline img").first.evaluate("image => image.naturalWidth") > 100
+    for kind in ("frame", "maps"):
+        assert page.locator(f".timeline .{kind}").first.evaluate("image => image.naturalWidth") > 100
+    assert "words masked left-3 hits 2" in " ".join(page.locator("#guard-log td").all_inner_texts())
     visit.ask()
     assert page.locator("#answer").inner_text()
     assert "visual tokens" in page.locator("#cost-words").inner_text()
@@ -178,6 +182,40 @@ def test_a_picture_is_dropped_or_pasted_and_what_is_none_is_told(browser: Any, s
         visit.page.evaluate(GIVE, [way, f"{way}.png"])
         visit.page.get_by_alt_text(f"{way}.png").wait_for()
     assert visit.page.locator("#answer-error").inner_text() == ""
+    visit.context.close()
+
+
+def test_a_moment_of_the_camera_is_asked_about(browser: Any, server: tuple[str, str]) -> None:
+    address, key = server
+    visit = Visit(browser, address, permissions=["camera"])
+    visit.enter(key)
+    page = visit.page
+    page.get_by_role("button", name="Use the camera").click()
+    page.wait_for_function("document.querySelector('#live').videoWidth > 0")
+    page.get_by_label("Camera", exact=True).fill("台 7")
+    page.get_by_role("button", name="Ask about this moment").click()
+    page.locator("#feedback").wait_for()
+    assert page.locator("#heat").is_visible()
+    page.locator(".card h3").get_by_text("台 7").wait_for()  # its drift is watched under the name that was given
+    page.get_by_role("button", name="Camera off").click()
+    page.get_by_alt_text("camera.jpg").wait_for()
+    assert visit.wrong == []
+    visit.context.close()
+
+
+def test_the_split_of_versions_is_shown(browser: Any, server: tuple[str, str]) -> None:
+    """Prometheus' replies are played here: tests/observe/test_scraped.py asks the real one."""
+    address, key = server
+    visit = Visit(browser, address)
+    there = httpx.get(f"{address}/console/there.json").json() | {"split": True}
+    nothing = {"refused_per_s": 0, "p95_s": None, "accuracy": None, "samples": None}
+    old = {"model_version": "0a", "share": 0.9, "requests_per_s": 4.5, **nothing}
+    split = {"versions": [old, {"model_version": "0b", "share": 0.1, "requests_per_s": 0.5, **nothing}]}
+    visit.page.route("**/console/there.json", lambda route: route.fulfill(json=there))
+    visit.page.route("**/v1/split", lambda route: route.fulfill(json=split))
+    visit.enter(key)
+    visit.page.locator("#split").get_by_text("90 %").wait_for()
+    assert visit.page.locator("#split tr").nth(2).locator("td").all_inner_texts()[:3] == ["0b", "10 %", "0.50"]
     visit.context.close()
 
 

@@ -89,7 +89,8 @@ async def test_the_camera_comes_in_a_header() -> None:
         for headers in ({"x-camera": " line-7 left "}, {}):
             await table.ask_json({"prompt": "a"}, headers=headers)
         refused = await table.ask_json({"prompt": "a"}, headers={"x-camera": "a" * 65})
-    assert [request.camera for request in table.answer.asked] == ["line-7 left", ""]
+        await table.ask_json({"prompt": "a"}, headers={"x-camera": "%E5%B7%A6"})
+    assert [request.camera for request in table.answer.asked] == ["line-7 left", "", "左"]
     assert refused.status_code == 422
     assert "`X-Camera` is no name of at most 64 printed characters" in refused.json()["error"]["message"]
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,16 @@ _HEADERS = {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}"}
 class ServerProcess:
     """``foveola serve`` on a port of its own; its log is read so that it never blocks."""
 
-    def __init__(self, bundle: Path | None, threads: int, *, python: Path | str = sys.executable) -> None:
-        """Start it (``bundle`` None: the embedded model); returns at once. ``started`` is the moment before that."""
+    def __init__(
+        self,
+        bundle: Path | None,
+        threads: int,
+        *,
+        python: Path | str = sys.executable,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it (``bundle`` None: the embedded model); returns at once. ``started`` is the moment before that.
+        ``settings`` are ``FOVEOLA_*`` variables."""
         self._lines: queue.Queue[str | None] = queue.Queue()
         command = [str(python), "-m", "foveola", "serve", "--host", HOST, "--port", "0"]
         self.started = time.perf_counter()
@@ -41,7 +49,7 @@ class ServerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=child_environment(threads),
+            env=child_environment(threads) | dict(settings or {}),
             text=True,
             encoding="utf-8",
         )

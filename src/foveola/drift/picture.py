@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from foveola.drift.observation import SIDE, Floats
+from foveola.exchange import Refusal
+from foveola.intake.image import decode
 
-CELL_PX, GAP_PX = 14, 8
+CELL_PX, GAP_PX, FRAME_PX = 14, 8, 192
 _COLD, _FLAT, _HOT = (np.array(c, np.float64) for c in ((38, 84, 160), (245, 245, 242), (190, 40, 45)))
 _INK = np.array((32, 36, 48), np.float64)
 
@@ -25,6 +27,21 @@ def compare(before: Floats, now: Floats) -> bytes:
     rows = np.concatenate([parts[0], gap, parts[1], gap, parts[2]], 1)
     held = io.BytesIO()
     Image.fromarray(rows).save(held, "PNG")
+    return held.getvalue()
+
+
+def thumbnail(encoded: bytes) -> bytes:
+    """A JPEG of at most ``FRAME_PX`` a side of a picture as it came; nothing for what is no picture."""
+    if not encoded:
+        return b""
+    try:
+        rgb = decode(encoded, enough_pixels=FRAME_PX * FRAME_PX).rgb
+    except Refusal:
+        return b""
+    image = Image.fromarray(rgb)
+    image.thumbnail((FRAME_PX, FRAME_PX))
+    held = io.BytesIO()
+    image.save(held, "JPEG", quality=80)
     return held.getvalue()
 
 

@@ -78,6 +78,12 @@ class Guards:
         return counting
 
     @property
+    def active(self) -> bool:
+        """Whether there is any guard."""
+        there = (self.words, self.deidentifier, self.ceiling)
+        return self.options.allowlisting or any(one is not None for one in there)
+
+    @property
     def ceiling(self) -> Ceiling | None:
         """The limit of this process's memory, where one is set."""
         return Ceiling(self.options.memory_mib) if self.options.memory_mib else None

@@ -13,7 +13,8 @@ WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: its queries as (query, legend), the unit as Grafana names it, and how wide it is of ``WIDTH``."""
+    """One panel: its queries as (query, legend), the unit as Grafana names it, how wide it is of ``WIDTH``, and the
+    value at which an alert looks, drawn as a line."""
 
     title: str
     queries: tuple[tuple[str, str], ...]
@@ -21,6 +22,7 @@ class Panel:
     kind: Literal["timeseries", "stat", "heatmap"] = "timeseries"
     width: int = 8
     help: str = ""
+    bound: float | None = None
 
 
 def _rate(series: str, by: str = "", more: str = "") -> str:
@@ -46,6 +48,7 @@ PANELS = (
         ((f"avg by (model_version) ({names.ACCURACY.series}{_AT})", "{{model_version}}"),),
         "percentunit",
         help="Share of right answers among those that were labelled; see how many beside it.",
+        bound=0.92,
     ),
     Panel(
         "Labelled answers",
@@ -93,6 +96,7 @@ PANELS = (
         ((f"max by (camera, chart) ({names.DRIFT.series}{_AT})", "{{camera}} {{chart}}"),),
         "percentunit",
         width=12,
+        bound=1.0,
     ),
     Panel(
         "Drift: alarms",
@@ -149,7 +153,15 @@ def _placed(source: dict[str, str]) -> list[dict[str, Any]]:
         placed.append({
             "id": number, "title": panel.title, "type": panel.kind, "description": panel.help, "datasource": source,
             "gridPos": {"x": x, "y": y, "w": panel.width, "h": height}, "targets": targets,
-            "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []}, "options": {},
+            "fieldConfig": {"defaults": {"unit": panel.unit, **_line_at(panel.bound)}, "overrides": []}, "options": {},
         })  # fmt: skip
         x += panel.width
     return placed
+
+
+def _line_at(bound: float | None) -> dict[str, Any]:
+    """A red line at the value at which an alert looks."""
+    if bound is None:
+        return {}
+    steps = [{"color": "transparent", "value": None}, {"color": "red", "value": bound}]
+    return {"thresholds": {"mode": "absolute", "steps": steps}, "custom": {"thresholdsStyle": {"mode": "line"}}}

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from foveola.exchange import Answer, Piece, Refusal, Request, Usage
@@ -22,7 +22,8 @@ class Record:
     ``seconds`` is the wall time until its end, ``first_piece_s`` that until the first piece (None: there was none).
     ``code`` is that of the refusal, ``internal_error`` for a failure that is not one. ``usage`` comes with an answer;
     ``text`` is its beginning, at most ``TEXT_CHARS``, and ``chars`` its length. ``client`` is whose request it was,
-    ``trace`` the W3C ``traceparent`` that came with it, ``camera`` what took the picture.
+    ``trace`` the W3C ``traceparent`` that came with it, ``camera`` what took the picture, and
+    ``image`` the last picture itself, encoded as it came.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Record:
     client: str = ""
     trace: str = ""
     camera: str = ""
+    image: bytes = field(default=b"", repr=False)
 
 
 Watch = Callable[[Record], None]
@@ -73,7 +75,8 @@ def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.
             raise
         finally:
             seconds = clock() - began
-            whose = (request.client, request.trace, request.camera)
+            image = next((turn.images[-1] for turn in reversed(request.turns) if turn.images), b"")
+            whose = (request.client, request.trace, request.camera, image)
             record = Record(request.id, outcome, seconds, first, code, usage, text, chars, *whose)
             for watch in watches:
                 watch(record)

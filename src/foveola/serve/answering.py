@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, replace
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -140,11 +141,12 @@ def deadline_of(headers: Mapping[str, str], options: ServeOptions) -> float:
 
 
 def camera_of(headers: Mapping[str, str]) -> str:
-    """The name of the camera that took the picture (``X-Camera``), empty where it was not said.
+    """The name of the camera that took the picture (``X-Camera``, percent-encoded where it is not ASCII), empty where
+    it was not said.
 
     Raises ``Invalid`` for one that is too long or holds what is not printed.
     """
-    camera = headers.get(CAMERA_HEADER, "").strip()
+    camera = unquote(headers.get(CAMERA_HEADER, "").strip())
     if len(camera) > CAMERA_CHARS or not camera.isprintable():
         raise Invalid(
             f"`X-Camera` is no name of at most {CAMERA_CHARS} printed characters; send one, or leave it out.",

@@ -36,6 +36,7 @@ from foveola.serve.reply import reply
 from foveola.serve.seeing import Seeing
 from foveola.serve.service import Service
 from foveola.serve.tally import Tally
+from foveola.serve.watchers import add_watchers
 
 if TYPE_CHECKING:
     from foveola.bridge.desk import Desk
@@ -80,6 +81,7 @@ def create_app(service: Service, ring: KeyRing = NO_KEYS, desk: Desk | None = No
         add_bridge(app, desk)
     add_feedback(app, service)
     add_drift(app, service)
+    add_watchers(app, service)
     add_console(app, service, keys=bool(ring), bridge=desk is not None)
 
     generate = app.openapi

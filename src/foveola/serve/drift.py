@@ -37,6 +37,7 @@ class Alarm(BaseModel):
     value: float
     bound: float
     label: str
+    frame_jpeg: str = Field(description="base64: the frame that raised it, small; empty where frames are not kept")
     picture_png: str = Field(description="base64: where the model looked before, where it looks now, the difference")
 
 
@@ -73,20 +74,23 @@ def add_drift(app: FastAPI, service: Service) -> None:
         return await drift()
 
 
-def watching(watch: DriftWatch, metrics: Metrics) -> Any:
-    """A watch for ``observed`` that feeds drift, and tells its figures to ``metrics``."""
+def watching(watch: DriftWatch, metrics: Metrics, *, frames: bool = True) -> Any:
+    """A watch for ``observed`` that feeds drift, and tells its figures to ``metrics``. Without ``frames`` no picture is
+    kept: where faces and plates are to be erased, the one that came is none to be shown."""
 
     def take(record: Record) -> None:
         if record.outcome != "answered" or record.usage is None or not record.usage.evidence:
             return
         if record.camera == NO_CAMERA:
             return
-        alarms = watch.frame(record.id, record.camera or record.client, record.text, record.usage.evidence[0])
+        camera, image = record.camera or record.client, record.image if frames else b""
+        alarms = watch.frame(record.id, camera, record.text, record.usage.evidence[0], image)
         for alarm in alarms:
             metrics.count(definitions.DRIFT_ALARMS, camera=alarm.camera, chart=alarm.chart)
         for camera, standing in watch.standings().items():
             for chart, share in standing.shares.items():
                 metrics.set(definitions.DRIFT, share, camera=camera, chart=chart)
+                metrics.count(definitions.DRIFT_ALARMS, 0, camera=camera, chart=chart)  # it is there before it counts
             if standing.rule_mean is not None:
                 metrics.set(definitions.DRIFT_RULE, standing.rule_mean, camera=camera)
 

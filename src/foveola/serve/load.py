@@ -52,6 +52,7 @@ def load(
     from foveola.observe import Metrics, definitions, observed
     from foveola.observe.accuracy import Accuracy
     from foveola.serve.drift import watching
+    from foveola.serve.watchers import VerdictLog
 
     options = options or ServeOptions()
     guards = Guards.open(guard or GuardOptions())  # first: a server that cannot guard must not load a model
@@ -65,13 +66,16 @@ def load(
     metrics.watch_queue(lambda: engine.health().queued, lambda: engine.health().active)
     accuracy = Accuracy()
     metrics.watch_accuracy(accuracy)
+    verdicts = VerdictLog() if guards.active else None
     watch = _drift(drift)
     tracing = _tracing(traces, bundle, region)
-    optional = (watching(watch, metrics) if watch is not None else None, tracing)
+    optional = (watching(watch, metrics, frames=guards.deidentifier is None) if watch is not None else None, tracing)
     watches = [metrics, accuracy, *(one for one in optional if one is not None)]
 
     def tell(verdict: Verdict) -> None:
         metrics.count(definitions.VERDICTS, guard=verdict.guard, outcome=verdict.outcome)
+        if verdicts is not None:
+            verdicts(verdict)
         _tell(verdict)
 
     def around(answer: Answer) -> Answer:
@@ -92,6 +96,7 @@ def load(
         selects=bundle.model.get("select") is not None,
         accuracy=accuracy,
         drift=watch,
+        verdicts=verdicts,
     )
     return served if second is None or not second.wanted else with_second(served, engine, second, around)
 

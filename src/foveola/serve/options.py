@@ -27,6 +27,7 @@ class ServeOptions:
     draft: Path | None = None  # a bundle with the same tokens that guesses ahead for the other (docs/engine.md)
     prompts_dir: Path | None = None  # visual prompts, a directory each, that requests and keys may name
     visual_prompt: str = ""  # the one for pictures where neither the request nor its key names one
+    prometheus: str = ""  # address of the Prometheus that scrapes all versions: the console shows their shares
     region: str = ""  # the label `region` of all metrics: a line, a hall, a plant
     keys_file: Path | None = None  # who may ask (docs/serving.md); None: everybody, and nobody is an admin
     requests_per_minute: int = 0  # from one address without a key; 0: no limit
@@ -50,6 +51,10 @@ class ServeOptions:
             raise ValueError("`vision_url` belongs to the role language, and is needed there; set both or none.")
         if self.visual_prompt and self.prompts_dir is None:
             raise ValueError("`visual_prompt` names a prompt in `prompts_dir`; set that too.")
+        if self.prometheus and not self.prometheus.startswith(("http://", "https://")):
+            raise ValueError(
+                f"`prometheus` is {self.prometheus!r}; expected an address that begins with http:// or https://."
+            )
         if not 0 <= self.port <= 65535:
             raise ValueError(f"`port` is {self.port}; expected 0 to 65535.")
         if self.requests_per_minute < 0:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foveola.drift.watch import DriftWatch
     from foveola.engine.seer import Seer
     from foveola.guard.live import Gateways
+    from foveola.serve.watchers import VerdictLog
 
 BUSY_RETRY_S = 1.0
 
@@ -110,7 +111,7 @@ class Served:
     a request would cost, where the engine can; ``others`` are further names that may be asked for;
     ``gateways`` may register pictures; ``patching`` is the engine whose weights an admin may replace;
     ``see`` sees pictures for another service; ``selects``: fewer visual tokens of a picture will do; ``accuracy``
-    takes labels of answers; ``drift`` watches the pictures.
+    takes labels of answers; ``drift`` watches the pictures, ``verdicts`` holds what the guards decided.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Served:
     selects: bool = False
     accuracy: Accuracy = field(default_factory=Accuracy)
     drift: DriftWatch | None = None
+    verdicts: VerdictLog | None = None
 
     @property
     def weights(self) -> str:

@@ -33,11 +33,11 @@ HEADERS = {
     "cache-control": "no-cache",  # the page belongs to the version that serves it
     "cross-origin-opener-policy": "same-origin",
 }
+SCRIPTS = ("console", "metrics", "page", "picture", "server")
 FILES = {
     "/console": ("console.html", "text/html; charset=utf-8"),
     "/console/console.css": ("console.css", "text/css; charset=utf-8"),
-    "/console/console.js": ("console.js", "text/javascript; charset=utf-8"),
-    "/console/metrics.js": ("metrics.js", "text/javascript; charset=utf-8"),
+    **{f"/console/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
     "/console/words.json": ("words.json", "application/json"),
 }
 
@@ -51,6 +51,8 @@ class There(BaseModel):
     patching: bool = Field(description="the weights can be replaced while serving")
     selects: bool = Field(description="fewer visual tokens of a picture will do")
     bridge: bool
+    split: bool = Field(description="a Prometheus tells how traffic is split by version")
+    guards: bool
 
 
 def add_console(app: FastAPI, service: Service, *, keys: bool, bridge: bool) -> None:
@@ -68,6 +70,8 @@ def add_console(app: FastAPI, service: Service, *, keys: bool, bridge: bool) -> 
             patching=served is not None and served.patching is not None,
             selects=served is not None and served.selects,
             bridge=bridge,
+            split=bool(service.options.prometheus),
+            guards=served is not None and served.verdicts is not None,
         )
 
 

@@ -1,79 +1,17 @@
 // The console. Everything that comes from elsewhere (answers, names, errors) becomes text of a node, never markup.
 import { grouped, parseMetrics, quantile, total } from "./metrics.js";
+import { $, WORDS, barRow, language, make, milliseconds, percent, short, speak, switchLanguage, time, word } from "./page.js";
+import { evidence, picture, shoot, showCamera, showHeat, switchCamera, takePicture } from "./picture.js";
+import { Refused, call, json, lookAround, opens, refusedKey, there } from "./server.js";
 
-const $ = (id) => document.getElementById(id);
 const FEW_SAMPLES = 30; // below it an accuracy is no figure to act upon; the alert rules say the same
 const WINDOW_MS = 60000, FIGURES_MS = 3000, DRIFT_MS = 6000, SLOW_MS = 20000;
 
-// ---- words -----------------------------------------------------------------------------------------------------------
-const WORDS = await (await fetch("console/words.json")).json();
-let language = localStorage.getItem("foveola.language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
-const word = (name, values = {}) => WORDS[language][name].replace(/\{(\w+)\}/g, (_, key) => values[key] ?? "");
-
-function speak() {
-  document.documentElement.lang = language;
-  for (const node of document.querySelectorAll("[data-word]")) node.textContent = word(node.dataset.word);
-  for (const node of document.querySelectorAll("[data-label]")) node.setAttribute("aria-label", word(node.dataset.label));
-  const other = language === "en" ? "zh" : "en";
-  $("language").textContent = other === "zh" ? "中文" : "English";
-  $("language").lang = other;
-  const known = Object.values(WORDS).map((words) => words.example);
-  if ($("question").value === "" || known.includes($("question").value)) $("question").value = word("example");
-}
-
-// ---- small builders --------------------------------------------------------------------------------------------------
-function make(tag, { text, children = [], ...attributes } = {}) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (text !== undefined) node.textContent = text;
-  node.append(...children);
-  return node;
-}
-const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
-const short = (hash) => (hash ?? "").slice(0, 12);
-const time = (seconds) => new Date(seconds * 1000).toLocaleString(language === "zh" ? "zh-CN" : "en-GB");
-const milliseconds = (seconds) => {
-  const ms = 1000 * seconds;
-  return ms < 1000 ? `${ms.toFixed(ms < 10 ? 1 : 0)} ms` : `${seconds.toFixed(2)} s`;
-};
-
-function barRow(name, share, shown) {
-  const bar = make("i");
-  bar.style.width = `${100 * Math.min(1, Math.max(0, share))}%`;
-  return make("tr", { children: [make("th", { text: name, scope: "row" }), make("td", { text: shown, class: "number" }),
-    make("td", { class: "bar", "aria-hidden": "true", children: [bar] })] });
-}
-
-// ---- the server ------------------------------------------------------------------------------------------------------
-class Refused extends Error {
-  constructor(status, message) { super(message); this.status = status; }
-}
-function headers() {
-  const key = sessionStorage.getItem("foveola.key");
-  return key ? { Authorization: `Bearer ${key}` } : {};
-}
-async function call(path, options = {}) {
-  let reply;
-  try {
-    reply = await fetch(path, { ...options, headers: { ...headers(), ...options.headers } });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Refused(0, word("away"));
-  }
-  if (reply.ok) return reply;
-  const told = await reply.json().catch(() => null);
-  throw new Refused(reply.status, told?.error?.message ?? `${reply.status} ${reply.statusText}`);
-}
-const json = async (path, options) => (await call(path, options)).json();
-
-let there = { ready: false, keys: false, drift: false, patching: false, selects: false, bridge: false };
 let model = "";
-const refusedKey = new Set(); // places that this key does not open: not asked again until there is another key
-const opens = (place) => (!there.keys || sessionStorage.getItem("foveola.key")) && !refusedKey.has(place);
 
 async function arrive() {
   try {
-    there = await json("console/there.json");
+    await lookAround();
     const version = await json("version");
     model = version.model ?? "";
     $("budget-row").hidden = !there.selects;
@@ -82,60 +20,6 @@ async function arrive() {
   } catch (error) {
     $("version").textContent = error.message;
   }
-}
-
-// ---- the picture and its heat map ------------------------------------------------------------------------------------
-let picture = null, evidence = null;
-
-function takePicture(file) {
-  if (!file) return;
-  $("answer-error").textContent = "";
-  const url = URL.createObjectURL(file);
-  const image = $("picture");
-  image.onload = () => {
-    picture = file;
-    image.alt = file.name ?? "";
-    image.hidden = false;
-    $("drop").hidden = true;
-    showHeat(null);
-  };
-  image.onerror = () => {
-    URL.revokeObjectURL(url);
-    picture = null;
-    image.hidden = true;
-    $("drop").hidden = false;
-    $("answer-error").textContent = word("noPicture");
-  };
-  image.src = url;
-}
-
-// Matplotlib's magma at five places: darker is less, and the order survives a print in grey.
-const RAMP = [[44, 16, 92], [114, 31, 129], [182, 54, 121], [251, 136, 97], [252, 253, 191]];
-function colourOf(share) {
-  const place = share * (RAMP.length - 1), low = Math.min(RAMP.length - 2, Math.floor(place));
-  return RAMP[low].map((value, n) => value + (RAMP[low + 1][n] - value) * (place - low));
-}
-
-function showHeat(found) {
-  evidence = found;
-  const canvas = $("heat"), wanted = found !== null && found.weights.length === found.grid[0] * found.grid[1];
-  $("heat-tools").hidden = !wanted;
-  canvas.hidden = !wanted || !$("heat-on").checked;
-  if (!wanted) return;
-  const [rows, columns] = found.grid, most = Math.max(...found.weights, 1e-12);
-  const cells = new ImageData(columns, rows), strength = $("heat-strength").value / 100;
-  found.weights.forEach((weight, n) => {
-    const share = weight / most;
-    cells.data.set([...colourOf(share), 255 * strength * Math.sqrt(share)], 4 * n);
-  });
-  const small = new OffscreenCanvas(columns, rows);
-  small.getContext("2d").putImageData(cells, 0, 0);
-  canvas.width = $("picture").naturalWidth;
-  canvas.height = $("picture").naturalHeight;
-  const context = canvas.getContext("2d");
-  context.imageSmoothingQuality = "high";
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
-  canvas.setAttribute("aria-label", `${word("heat")}: ${rows} × ${columns}`);
 }
 
 // ---- asking ----------------------------------------------------------------------------------------------------------
@@ -176,7 +60,8 @@ async function ask() {
   $("stop").hidden = false;
   $("answer").setAttribute("aria-busy", "true");
   try {
-    const reply = await call("v1/vlm/invoke?stream=1", { method: "POST", body: form, signal: asking.signal });
+    const camera = encodeURIComponent($("camera-name").value.trim()) || "-"; // a picture chosen by hand is no camera's
+    const reply = await call("v1/vlm/invoke?stream=1", { method: "POST", body: form, signal: asking.signal, headers: { "X-Camera": camera } });
     for await (const { name, data } of eventsOf(reply)) {
       if (name === "delta") $("answer").textContent += data.delta;
       if (name === "done") showDone(data);
@@ -345,9 +230,49 @@ function entry(alarm) {
   return make("li", { children: [
     make("strong", { text: word("alarm", values) }),
     make("p", { class: "muted", text: `${time(alarm.at)} · ${word("alarmDetail", values)}` }),
-    make("img", { src: `data:image/png;base64,${alarm.picture_png}`, alt: word("driftPicture") }),
+    ...(alarm.frame_jpeg ? [make("img", { class: "frame", src: `data:image/jpeg;base64,${alarm.frame_jpeg}`, alt: word("driftFrame") })] : []),
+    make("img", { class: "maps", src: `data:image/png;base64,${alarm.picture_png}`, alt: word("driftPicture") }),
     make("div", { class: "captions muted", "aria-hidden": "true", children: captions }),
   ] });
+}
+
+// ---- the fleet and the guards -----------------------------------------------------------------------------------------
+function table(id, columns, rows) {
+  const titles = columns.map((name) => make("th", { text: word(name), scope: "col" }));
+  $(id).replaceChildren(...(rows.length ? [make("tr", { children: titles })] : []),
+    ...rows.map((cells) => make("tr", { children: cells.map((text) => make("td", { text })) })));
+}
+const known = (value, tell) => (value === null || value === undefined ? "–" : tell(value));
+
+async function split() {
+  $("split-section").hidden = !there.split;
+  if (!there.split || !opens("split")) return;
+  try {
+    const { versions: all } = await json("v1/split");
+    $("split-note").textContent = word(all.length ? "splitNote" : "none");
+    table("split", ["weights", "share", "rate", "p95", "accuracy", "refusedShare"], all.map((one) => [one.model_version,
+      known(one.share, percent), known(one.requests_per_s, (value) => value.toFixed(2)), known(one.p95_s, milliseconds),
+      `${known(one.accuracy, (value) => percent(value, 1))} (${one.samples ?? 0})`, known(one.refused_per_s, (value) => value.toFixed(2))]));
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) refusedKey.add("split");
+    $("split-note").textContent = error.message;
+    table("split", [], []);
+  }
+}
+
+async function guardLog() {
+  $("guard-section").hidden = !there.guards;
+  if (!there.guards) return;
+  if (!opens("guard")) { $("guard-note").textContent = word("needKey"); return; }
+  try {
+    const { verdicts } = await json("v1/verdicts");
+    $("guard-note").textContent = word(verdicts.length ? "guardNote" : "guardQuiet");
+    table("guard-log", ["when", "guard", "what", "request", "detail"], verdicts.map((one) => [time(one.at), one.guard, one.outcome,
+      one.id, Object.entries(one.detail).map(([name, value]) => `${name} ${value}`).join(", ")]));
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) refusedKey.add("guard");
+    $("guard-note").textContent = error.message;
+  }
 }
 
 // ---- versions --------------------------------------------------------------------------------------------------------
@@ -422,16 +347,16 @@ async function reviews() {
 // ---- wiring ----------------------------------------------------------------------------------------------------------
 async function everything() {
   await arrive();
-  await Promise.all([figures(), drift(), versions(), reviews()]);
+  await Promise.all([figures(), drift(), split(), guardLog(), versions(), reviews()]);
 }
 function every(ms, work) {
   setInterval(() => { if (!document.hidden) work(); }, ms);
 }
 
 $("language").addEventListener("click", () => {
-  language = language === "en" ? "zh" : "en";
-  localStorage.setItem("foveola.language", language);
+  switchLanguage();
   speak();
+  showCamera();
   if (answered) showCost(answered);
   everything();
 });
@@ -441,6 +366,11 @@ $("key-form").addEventListener("submit", (event) => {
   refusedKey.clear();
   everything();
 });
+$("camera-on").hidden = !navigator.mediaDevices?.getUserMedia; // a browser gives its camera to https and to this machine only
+$("camera-on").addEventListener("click", switchCamera);
+$("shoot").addEventListener("click", () => shoot(ask));
+$("camera-name").value = localStorage.getItem("foveola.camera") ?? "";
+$("camera-name").addEventListener("change", () => localStorage.setItem("foveola.camera", $("camera-name").value.trim()));
 $("file").addEventListener("change", () => takePicture($("file").files[0]));
 $("stage").addEventListener("dragover", (event) => { event.preventDefault(); $("stage").classList.add("over"); });
 $("stage").addEventListener("dragleave", () => $("stage").classList.remove("over"));
@@ -468,5 +398,5 @@ speak();
 $("key").value = sessionStorage.getItem("foveola.key") ?? "";
 await everything();
 every(FIGURES_MS, figures);
-every(DRIFT_MS, drift);
-every(SLOW_MS, async () => { await arrive(); versions(); reviews(); });
+every(DRIFT_MS, () => { drift(); guardLog(); });
+every(SLOW_MS, async () => { await arrive(); split(); versions(); reviews(); });
