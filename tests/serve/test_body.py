@@ -62,14 +62,18 @@ def test_chunks_of_one_byte() -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "told"),
     [
-        (b"", BadRequest, "not well-formed"),
+        (b"", BadRequest, "The body is empty; expected a form with the parts `image` and `prompt`"),
         (b"nothing like a form", BadRequest, "not well-formed"),
         (END, BadRequest, "`prompt` is missing"),
         (IMAGE + END, BadRequest, "`prompt` is missing"),
         (IMAGE + PROMPT, BadRequest, "not well-formed"),
         (PROMPT + END.replace(b"cut", b"cot"), BadRequest, "not well-formed"),
         (b"--cut\r\n\r\nno header\r\n" + END, BadRequest, "not well-formed"),
-        (b"--cut\r\nContent-Disposition: form-data\r\n\r\nno name\r\n" + END, Invalid, "`` is not a part"),
+        (
+            b"--cut\r\nContent-Disposition: form-data\r\n\r\nno name\r\n" + END,
+            Invalid,
+            "A part has no name; expected the parts",
+        ),
         (b"--cut\r\nbroken\r\n\r\nx\r\n" + END, BadRequest, "not well-formed"),
         (b"--cut\nContent-Disposition: form-data\n\nx\n" + END, BadRequest, "not well-formed"),
         (PROMPT + part("image", b"") + END, BadImage, "`image` is empty"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -36,12 +37,14 @@ async def test_labels_make_the_accuracy() -> None:
     ({"right": True}, 422, "`id`"),
     ({"id": "a", "right": "yes"}, 422, "`right`"),
     ({"id": "a", "right": True, "more": 1}, 422, "`more`"),
-    ([1], 422, "a label has an `id`"),
+    ([1], 422, 'The label is a list of 1; expected JSON such as {"id": "...", "right": true}'),
+    ({"\ud800": 1}, 422, "half of a surrogate pair"),
 ])  # fmt: skip
 async def test_what_is_no_label_is_told(body: Any, status: int, message: str) -> None:
     accuracy = known()
     async with laid(load=lambda: served(FakeAnswer(), accuracy=accuracy)) as table:
-        response = await table.client.post(PATH, json=body)
+        sent = json.dumps(body)
+        response = await table.client.post(PATH, content=sent, headers={"content-type": "application/json"})
     assert response.status_code == status
     assert message in response.json()["error"]["message"]
     assert accuracy.samples == 0

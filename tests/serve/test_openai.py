@@ -295,6 +295,36 @@ async def test_what_cannot_be_is_refused_with_its_place(document: dict[str, Any]
 
 
 @pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"response_format": {"type": "json_object"}},
+            '11 characters of text, "json_object"; expected `text`: answers',
+        ),
+        ({"messages": ["hi"]}, '`messages[0]` is 2 characters of text, "hi"; expected an object.'),
+        ({"messages": [{"role": "user", "content": [""]}]}, "`messages[0].content[0]` is empty text; expected an obj"),
+        ({"messages": []}, "`messages` is an empty list; expected a list of 1 to 128 messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": 5}]}]}, "a base64 data URL"),
+        ({"\udfff": 1}, "The name `·` holds half of a surrogate pair"),
+        ({"metadata": {"\ud800": 1}}, "The name `·` holds half of a surrogate pair"),
+    ],
+)
+async def test_the_words_fit_the_place(change: dict[str, Any], told: str) -> None:
+    async with laid() as table:
+        response = await table.client.post(
+            CHAT, content=json.dumps({**QUESTION, **change}), headers={"content-type": "application/json"}
+        )
+    assert response.status_code == 422
+    assert told in response.json()["error"]["message"]
+
+
+async def test_what_is_no_json_is_told_with_an_example_of_a_chat() -> None:
+    async with laid() as table:
+        response = await table.client.post(CHAT, content=b"{", headers={"content-type": "application/json"})
+    assert 'expected JSON such as {"model": "...", "messages": ' in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
     ("headers", "body", "status"),
     [
         ({"content-type": "application/json"}, b"{", 400),

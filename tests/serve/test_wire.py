@@ -107,6 +107,10 @@ def test_the_message_says_what_came_and_what_was_expected() -> None:
         asked({"text": "Which?", "max_tokens": -5})
     with pytest.raises(Invalid, match=r'^`top_k` is 3 characters of text, "abc"; expected a whole number'):
         asked({"text": "Which?", "top_k": "abc"})
+    with pytest.raises(Invalid, match=r'^`seed` is 1 character of text, "\u5341"; expected a whole number'):
+        asked({"text": "Which?", "seed": "\u5341"})
+    with pytest.raises(Invalid, match=r"^`text` is an empty list; expected text"):
+        asked({"text": []})
     with pytest.raises(Invalid, match=r"^`text` is empty text; expected text of 1 to"):
         asked("")
     with pytest.raises(Invalid, match=r"^`text` is missing from `prompt`"):

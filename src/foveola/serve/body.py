@@ -69,8 +69,12 @@ def content_type(headers: Mapping[str, str], accepted: tuple[str, ...]) -> tuple
         raise Unsupported(f"There is no Content-Type; expected {' or '.join(accepted)}.")
     kind, parameters = parse_options_header(given)
     if kind not in accepted:
-        raise Unsupported(f"This Content-Type is not taken; expected {' or '.join(accepted)}.")
+        raise Unsupported(f"The Content-Type is {_named(kind)}, which is not taken; expected {' or '.join(accepted)}.")
     return kind, parameters
+
+
+def _named(kind: str) -> str:
+    return kind if kind.isascii() and kind.isprintable() and 0 < len(kind) <= 60 else "no media type"
 
 
 def check_length(headers: Mapping[str, str], limit: int) -> None:
@@ -141,6 +145,8 @@ async def form_parts(
                     name = _admitted(event.name, names, seen)
                     seen.add(name)
                     yield name, None
+        if not received:
+            raise BadRequest(f"The body is empty; expected a form with the parts {_listed(names)}.")
         parser.close()
     except ParserLimitReached:
         raise TooLarge(
@@ -166,13 +172,18 @@ def _parser(boundary: str, parts: int, max_part_bytes: int) -> PushMultipartPars
 
 def _admitted(name: str, names: tuple[str, ...], seen: set[str]) -> str:
     """The part's name if a part of that name may come now. Raises ``Invalid``."""
+    if not name:
+        raise Invalid(f"A part has no name; expected the parts {_listed(names)}.")
     shown = name[:40] if name.isprintable() else "a part"
     if name not in names:
-        there = f"{', '.join(f'`{one}`' for one in names[:-1])} and `{names[-1]}`"
-        raise Invalid(f"`{shown}` is not a part of the form; there are {there}.", field=shown)
+        raise Invalid(f"`{shown}` is not a part of the form; there are {_listed(names)}.", field=shown)
     if name in seen:
         raise Invalid(f"The part `{name}` came twice; send it once.", field=name)
     return name
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"{', '.join(f'`{one}`' for one in names[:-1])} and `{names[-1]}`"
 
 
 def _append(part: bytearray, data: bytes | bytearray, name: str, options: ServeOptions) -> None:

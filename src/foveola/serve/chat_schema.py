@@ -61,6 +61,7 @@ CHAT_EXPECTED = {
     "presence_penalty": "0: repetition is not punished here",
     "logit_bias": "an empty object: tokens are not biased here",
     "response_format": "an object of type `text`",
+    "response_format.type": "`text`: answers are not held to a form here",
     "tools": "an empty list: there are no tools here",
 }
 _NOTHING: Any = Field(default=None, exclude=True)

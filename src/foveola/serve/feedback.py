@@ -10,7 +10,9 @@ from foveola.exchange import Invalid
 from foveola.serve.body import read_json
 from foveola.serve.describe import failures
 from foveola.serve.service import Service
-from foveola.serve.wire import parse_json
+from foveola.serve.wire import parse_json, shown
+
+_EXAMPLE = '{"id": "...", "right": true}'
 
 
 class Label(BaseModel):
@@ -52,7 +54,9 @@ def add_feedback(app: FastAPI, service: Service) -> None:
 
 def label_of(body: bytes) -> Label:
     """The label in a JSON body. Raises ``BadRequest`` and ``Invalid``."""
-    given = parse_json(body, "label")
+    given = parse_json(body, "label", _EXAMPLE)
+    if not isinstance(given, dict):
+        raise Invalid(f"The label is {shown(given)}; expected JSON such as {_EXAMPLE}.")
     try:
         label = Label.model_validate(given, strict=True)
     except ValidationError as error:

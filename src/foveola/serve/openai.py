@@ -15,12 +15,13 @@ from foveola.serve.refusals import openai_body_of
 from foveola.serve.wire import encode, invalid_of, parse_json, picture_of_text, shown, usage_of
 
 DONE = b"data: [DONE]\n\n"
+_EXAMPLE = '{"model": "...", "messages": [{"role": "user", "content": "..."}]}'
 _ROLES: dict[str, Any] = {"developer": "system"}
 
 
 def chat_of(body: bytes | bytearray) -> Chat:
     """The body as it is meant. Raises ``BadRequest`` or ``Invalid`` naming the field."""
-    document = parse_json(body, "body")
+    document = parse_json(body, "body", _EXAMPLE)
     if not isinstance(document, dict):
         raise Invalid(f"The body is {shown(document)}; expected a JSON object with `model` and `messages`.")
     try:

@@ -17,7 +17,9 @@ from foveola.serve.schema import EXPECTED, Prompt
 _DATA_URL = re.compile(r"data:(?P<type>[^,;]{0,100})(?P<parameters>(?:;[^,;]{0,100}){0,4}),", re.IGNORECASE)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
 _BLANKS = (b"\n", b"\r", b" ", b"\t")  # tools that write base64 break its lines
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _EXAMPLE = '{"text": "What defect is this?"}'
+_BODY_EXAMPLE = f'{{"image": "...", "prompt": {_EXAMPLE}}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +38,22 @@ class Asked:
     evidence: bool = False
 
 
-def parse_json(body: bytes | bytearray, what: str) -> object:
-    """Decode JSON strictly: UTF-8, no duplicate names, bounded nesting. ``what`` names the thing in messages.
+def parse_json(body: bytes | bytearray, what: str, example: str = _EXAMPLE) -> object:
+    """Decode JSON strictly: UTF-8, no duplicate names, no halves of surrogate pairs in names, bounded nesting.
 
-    NaN and Infinity are let through: they are refused where the field is known. Raises ``BadRequest``.
+    ``what`` names the thing in messages, and ``example`` is what could have come instead.
+
+    NaN and Infinity are let through: they are refused where the field is known. Raises ``BadRequest`` or ``Invalid``.
     """
     if not body.strip():
-        raise BadRequest(f"The {what} is empty; expected JSON such as {_EXAMPLE}.", field=_field(what))
+        raise BadRequest(f"The {what} is empty; expected JSON such as {example}.", field=_field(what))
     try:
         return json.loads(str(body, "utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError:
         raise BadRequest(f"The {what} is not UTF-8; send JSON in UTF-8.", field=_field(what)) from None
     except json.JSONDecodeError as error:
         raise BadRequest(
-            f"The {what} is not JSON ({error.msg.lower()} at character {error.pos}); expected JSON such as {_EXAMPLE}.",
+            f"The {what} is not JSON ({_complaint(error)}); expected JSON such as {example}.",
             field=_field(what),
         ) from None
     except RecursionError:
@@ -58,6 +62,10 @@ def parse_json(body: bytes | bytearray, what: str) -> object:
         raise BadRequest(
             f"The {what} has a number of thousands of digits; send a sensible one.", field=_field(what)
         ) from None
+
+
+def _complaint(error: json.JSONDecodeError) -> str:
+    return f"{error.msg.lower().removesuffix(' at')} at character {error.pos}"
 
 
 def _field(what: str) -> str | None:
@@ -70,6 +78,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise Invalid(f"`{_cut(twice)}` is given twice in one object; give it once.", field=_cut(twice))
+    for name in table:
+        if not name.isascii() and _SURROGATE.search(name):
+            raise Invalid(
+                f"The name `{_cut(name)}` holds half of a surrogate pair; send whole characters.", field=_cut(name)
+            )
     return table
 
 
@@ -78,11 +91,9 @@ def question_of_json(body: bytes | bytearray, max_image_bytes: int) -> Question:
 
     Raises ``BadRequest``, ``Invalid``, ``BadImage`` or ``TooLarge``.
     """
-    document = parse_json(body, "body")
+    document = parse_json(body, "body", _BODY_EXAMPLE)
     if not isinstance(document, dict):
-        raise BadRequest(
-            f'The body is {shown(document)}; expected a JSON object such as {{"image": "...", "prompt": {_EXAMPLE}}}.'
-        )
+        raise BadRequest(f"The body is {shown(document)}; expected a JSON object such as {_BODY_EXAMPLE}.")
     for name in document:
         if name not in ("image", "prompt"):
             raise Invalid(
@@ -170,18 +181,22 @@ def _sampling(prompt: Prompt) -> Sampling:
 def invalid_of(error: ValidationError, expected: Mapping[str, str], known: Sequence[str], where: str) -> Invalid:
     """A complaint in our own words: what came, what was expected.
 
-    ``expected`` has words for each field, by its last name; ``known`` are the fields of ``where``. Of several
-    complaints the deepest is told, since it belongs to the branch of a union that was meant.
+    ``expected`` has words for each field, by its last name, or by its last two where one does not tell it apart;
+    ``known`` are the fields of ``where``. Of several complaints the deepest is told, since it belongs to the branch of
+    a union that was meant.
     """
     told = max(error.errors(include_url=False, include_context=False), key=lambda one: len(one["loc"]))
     steps = [step for step in told["loc"][:-1] if isinstance(step, int) or step in expected]
     last = told["loc"][-1]
     if told["type"] in ("missing", "extra_forbidden") or last in expected:
         steps.append(last)
-    while isinstance(steps[-1], int):  # an element of a plain list is told as the list's
+    element = told["type"] == "model_type" and isinstance(last, int)
+    if element:
+        steps.append(last)
+    while not element and steps and isinstance(steps[-1], int):  # an element of a plain list is told as the list's
         steps.pop()
     field = _cut("".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip("."), 80)
-    words = expected.get(next((str(step) for step in reversed(steps) if step in expected), ""), "another value")
+    words = "an object" if element else _words([step for step in steps if isinstance(step, str)], expected)
     if told["type"] == "missing":
         return Invalid(f"`{field}` is missing from {where}; expected {words}.", field=field)
     if told["type"] == "extra_forbidden":
@@ -192,6 +207,12 @@ def invalid_of(error: ValidationError, expected: Mapping[str, str], known: Seque
     return Invalid(f"`{field}` is {shown(told['input'])}; expected {words}.", field=field)
 
 
+def _words(names: Sequence[str], expected: Mapping[str, str]) -> str:
+    """What is expected of the field that these names lead to."""
+    told = (expected.get(name) for name in (".".join(names[-2:]), *reversed(names)))
+    return next((words for words in told if words is not None), "another value")
+
+
 def shown(value: object) -> str:
     """What came, in a few words that are safe to send back."""
     if value is None:
@@ -199,9 +220,10 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else f"a list of {len(value)}"
+        return "an object" if isinstance(value, dict) else f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, str):
-        return "empty text" if not value else f"{len(value)} characters of text, {json.dumps(_cut(value))}"
+        length = "1 character" if len(value) == 1 else f"{len(value)} characters"
+        return f"{length} of text, {json.dumps(_cut(value), ensure_ascii=False)}" if value else "empty text"
     return _cut(str(value))
 
 
