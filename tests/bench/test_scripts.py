@@ -12,7 +12,7 @@ from tests.bench.scripts import ROOT, load
 from tests.bench.test_marked import ACCURACY, SPEED
 
 # They write documents; the worker measures in a rival's environment.
-NO_EVIDENCE = ("figures", "model_card", "support", "token_maps", "repair_plot", "e1_rivals_worker")
+NO_EVIDENCE = ("figures", "model_card", "support", "token_maps", "repair_plot", "federated_plot", "e1_rivals_worker")
 STEMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem not in NO_EVIDENCE)
 
 

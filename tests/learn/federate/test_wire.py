@@ -124,6 +124,7 @@ def test_the_digest_is_of_the_values() -> None:
     assert digest(VALUES) == digest(VALUES.copy()) != digest(VALUES + 1)
 
 
+@settings(deadline=None)
 @given(st.sets(st.integers(0, 499)), st.sampled_from([500, 504]))
 def test_positions_come_back(found: set[int], size: int) -> None:
     positions = np.array(sorted(found), np.int64)
