@@ -191,7 +191,6 @@ def test_a_moment_of_the_camera_is_asked_about(browser: Any, server: tuple[str, 
     visit.enter(key)
     page = visit.page
     page.get_by_role("button", name="Use the camera").click()
-    page.wait_for_function("document.querySelector('#live').videoWidth > 0")
     page.get_by_label("Camera", exact=True).fill("台 7")
     page.get_by_role("button", name="Ask about this moment").click()
     page.locator("#feedback").wait_for()

@@ -31,15 +31,15 @@ class Transformers:
         self._max_tokens = setup.max_tokens
         # The weights are cast to fp32 whatever they are stored in.
         loader: Any = AutoModelForImageTextToText
-        self._model = loader.from_pretrained(setup.source, dtype=torch.float32, local_files_only=True).eval()
-        if self._model.config.model_type not in SERVED:
-            raise CannotTakePart(f"the family {self._model.config.model_type} is measured without transformers so far")
+        self.model = loader.from_pretrained(setup.source, dtype=torch.float32, local_files_only=True).eval()
+        if self.model.config.model_type not in SERVED:
+            raise CannotTakePart(f"the family {self.model.config.model_type} is measured without transformers so far")
         self._tokenizer: Any = AutoTokenizer.from_pretrained(setup.source, local_files_only=True, padding_side="left")
         self._images: Any = Qwen2VLImageProcessorPil.from_pretrained(setup.source, local_files_only=True)
-        self._image_id = int(self._model.config.image_token_id)
+        self._image_id = int(self.model.config.image_token_id)
         self._image_token = self._tokenizer.convert_ids_to_tokens(self._image_id)
-        self._ends = _end_ids(self._model.generation_config.eos_token_id)
-        self._vision = _Stopwatch(self._model.model.visual)
+        self._ends = _end_ids(self.model.generation_config.eos_token_id)
+        self._vision = _Stopwatch(self.model.model.visual)
 
     def run(self, items: Sequence[Item], concurrency: int) -> Block:
         """See ``Contender.run``: batches of ``concurrency``, one after the other."""
@@ -56,11 +56,11 @@ class Transformers:
         started = time.perf_counter()
         pictures = [Image.open(io.BytesIO(item.image)).convert("RGB") for item in items]
         decoded = time.perf_counter()
-        inputs = self._inputs(pictures, [item.text for item in items])
+        inputs = self.inputs(pictures, [item.text for item in items])
         prepared = time.perf_counter()
         clock = _TokenClock()
         with torch.inference_mode():
-            ids = self._model.generate(**inputs, do_sample=False, max_new_tokens=self._max_tokens, streamer=clock)
+            ids = self.model.generate(**inputs, do_sample=False, max_new_tokens=self._max_tokens, streamer=clock)
         answers = ids[:, inputs["input_ids"].shape[1] :]
         texts = self._tokenizer.batch_decode(answers, skip_special_tokens=True)
         ended = time.perf_counter()
@@ -79,8 +79,9 @@ class Transformers:
             )
         return samples
 
-    def _inputs(self, pictures: list[Image.Image], texts: list[str]) -> dict[str, Any]:
-        """What ``Qwen2VLProcessor`` makes (it cannot be built where torchvision is missing, for its video half)."""
+    def inputs(self, pictures: list[Image.Image], texts: list[str]) -> dict[str, Any]:
+        """What ``Qwen2VLProcessor`` makes of a picture and a question each (it cannot be built where torchvision is
+        missing, for its video half)."""
         seen = self._images(images=pictures, return_tensors="pt")
         merged = self._images.merge_size**2
         prompts = []
