@@ -16,7 +16,9 @@ import io
 import statistics
 import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ Data = tuple[Floats, Labels, Floats, Labels]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/defects"), help="pictures and manifest.csv")
+    parser.add_argument("--workers", type=int, default=1, help="federations at once (default: 1)")
     parser.add_argument("--seeds", type=int, default=3, help="federations without attackers (default: 3)")
     parser.add_argument("--features", type=Path, metavar="FILE", help="keep the features there, or take them (.npz)")
 
@@ -54,19 +57,24 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], list
     real = not quick and (arguments.data / "manifest.csv").is_file()
     data = picture_data(arguments.data, arguments.features, tell) if real else synthetic_data(quick)
     options = SimulationOptions(nodes=20 if quick else NODES, rounds=10 if quick else ROUNDS)
-    tell("one place")
+    tell("one place, and every federation")
     central = accuracy(options.problem.centralised(data[0], data[1], 1000), data[2], data[3])
-    clean = []
-    for seed in range(1 if quick else arguments.seeds):
-        tell(f"{options.nodes} nodes, {options.rounds} rounds, seed {seed}")
-        clean.append(simulated(data, replace(options, seed=seed)))
+    tasks = planned(data[0].shape[1], options, 1 if quick else arguments.seeds)
+    done = dict(zip(tasks, all_simulated(data, list(tasks.values()), arguments.workers), strict=True))
+    clean = [one for (kind, _), one in done.items() if kind == "clean"]
     found = {
         "pictures": real, "trained_on": len(data[1]), "tested_on": len(data[3]), "prompt": [16, data[0].shape[1]],
         "centralised_accuracy": central, "federated": clean,
         "points_lost": 100 * (central - statistics.mean(one["accuracy"] for one in clean)),
-        "others": others(data, options, tell),
+        "others": {name: one for (kind, name), one in done.items() if kind == "other"},
     }  # fmt: skip
-    attacked = under_attack(data, options, clean[0]["accuracy"], tell)
+    attacked = {
+        attack: {
+            name: {"points_lost": 100 * (clean[0]["accuracy"] - done[name, attack]["accuracy"]), **done[name, attack]}
+            for name in ("ours", "bare mean")
+        }
+        for attack in ATTACKS
+    }
     tell("closing a round")
     closing_ms = closing()
     figures: dict[str, Any] = {
@@ -76,18 +84,30 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], list
     return figures, bars(found, attacked, closing_ms)
 
 
-def others(data: Data, options: SimulationOptions, tell: Tell) -> dict[str, Any]:
-    """What the same nodes reach where the server does less: no step of its own; the rule that was the default."""
-    width = data[0].shape[1]
-    ways = {
-        "plain server, mean": FederationOptions(width=width, rule="mean", server="plain"),
-        "plain server, centred clipping": FederationOptions(width=width, rule="centred", server="plain"),
-    }
-    found = {}
-    for name, agreed in ways.items():
-        tell(name)
-        found[name] = simulated(data, options, agreed)
-    return found
+Task = tuple[SimulationOptions, FederationOptions]
+
+
+def planned(width: int, options: SimulationOptions, seeds: int) -> dict[tuple[str, str], Task]:
+    """Every federation: ours by seed; two whose server does less; ours and the bare mean under each attack (the latter
+    over fewer rounds: it does not get better)."""
+    ours = FederationOptions(width=width)
+    tasks: dict[tuple[str, str], Task] = {("clean", str(n)): (replace(options, seed=n), ours) for n in range(seeds)}
+    for rule in ("mean", "centred"):
+        less = FederationOptions(width=width, rule=rule, server="plain")
+        tasks["other", f"{rule}, plain server"] = options, less
+    bare = FederationOptions(width=width, rule="mean", clip=1e9, server="plain")
+    for attack in ATTACKS:
+        bad = replace(options, malicious=MALICIOUS, attack=attack)
+        tasks["ours", attack] = bad, ours
+        tasks["bare mean", attack] = replace(bad, rounds=min(options.rounds, 40)), bare
+    return tasks
+
+
+def all_simulated(data: Data, tasks: list[Task], workers: int) -> list[dict[str, Any]]:
+    if workers == 1:
+        return [simulated(data, *task) for task in tasks]
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(simulated, repeat(data), *zip(*tasks, strict=True)))
 
 
 def bars(found: dict[str, Any], attacked: dict[str, Any], closing_ms: dict[str, float]) -> list[Bar]:
@@ -112,21 +132,6 @@ def simulated(data: Data, options: SimulationOptions, agreed: FederationOptions 
         simulation.run(range(EVERY))
         curve.append(round(accuracy(simulation.prompt, data[2], data[3]), 4))
     return {**simulation.report(data[2], data[3]), "curve": curve}
-
-
-def under_attack(data: Data, options: SimulationOptions, clean: float, tell: Tell) -> dict[str, Any]:
-    """Per attack: our rule, and the mean of updates as they come (over fewer rounds: it does not get better)."""
-    width = data[0].shape[1]
-    bare = FederationOptions(width=width, rule="mean", clip=1e9, server="plain")
-    ways = {"ours": (FederationOptions(width=width), options.rounds), "bare mean": (bare, min(options.rounds, 40))}
-    found: dict[str, Any] = {}
-    for attack in ATTACKS:
-        for name, (agreed, count) in ways.items():
-            tell(f"{attack}: {name}")
-            one = simulated(data, replace(options, malicious=MALICIOUS, attack=attack, rounds=count), agreed)
-            told = {"points_lost": 100 * (clean - one["accuracy"]), **one}
-            found.setdefault(attack, {})[name] = told
-    return found
 
 
 def closing() -> dict[str, float]:

@@ -51,7 +51,7 @@ WAYS: dict[str, Callable[[Floats], Seen]] = {"undefended": whole, "sent": sent}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kept = "real features, as `l2_federated.py --features FILE` keeps them (default: drawn ones)"
     parser.add_argument("--features", type=Path, metavar="FILE", help=kept)
-    parser.add_argument("--victims", type=int, default=12, help="nodes that are attacked, per size (default: 12)")
+    parser.add_argument("--victims", type=int, default=3, help="nodes that are attacked, per size (default: 3)")
 
 
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], list[Bar]]:
@@ -95,7 +95,7 @@ def attack(features: Floats, labels: Labels, own: np.ndarray, prompt: Floats, qu
     delta = Problem().train(prompt, features[own], labels[own], STEPS) - prompt
     result: dict[str, Any] = {}
     for way, view in WAYS.items():
-        guessed = inverted(view(delta), labels[own], prompt, 20 if quick else 300)
+        guessed = inverted(view(delta), labels[own], prompt, 20 if quick else 100)
         result[way] = judged(guessed, features, labels, own)
     others = np.stack([class_mean(features, labels, at, own) for at in own])
     result["class mean"] = judged(others, features, labels, own)

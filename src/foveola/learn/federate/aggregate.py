@@ -17,6 +17,7 @@ CENTRED_PASSES = 3
 TRIMMED_SHARE = 0.2
 REMEMBERED = 0.97
 """How much of a node's score is left after a round: the early rounds, where honest nodes agree most, tell most."""
+BOUND = 3.0
 _SLACK = 1e-12
 
 
@@ -57,13 +58,14 @@ def centred_clip(updates: Floats, weights: Weights, centre: Floats, radius: floa
 
 
 def bounded_mean(updates: Floats, weights: Weights) -> Floats:
-    """The weighted mean after every norm was clipped to the median of the norms: one pass of centred clipping around 0.
+    """The weighted mean after every norm was clipped to ``BOUND`` times the median norm: one pass of centred clipping
+    around 0.
 
-    Whoever is a minority moves the result by no more than honest nodes of the same number do, and nobody is held back
-    for being different: what only one or two nodes know stays in.
+    A minority of share s pulls by at most s ``BOUND`` medians, and hardly an honest node is held back for being
+    different: at the median itself, what only one or two nodes know would be.
     """
     norms = np.sqrt(np.einsum("ks,ks->k", updates, updates, dtype=np.float64))
-    return weighted_mean(clip_norms(updates, float(np.median(norms))), weights)
+    return weighted_mean(clip_norms(updates, BOUND * float(np.median(norms))), weights)
 
 
 def median(updates: Floats) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import ArrayRecord, Context
@@ -25,8 +26,9 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     folder = Path(str(config["folder"]))
     agreed = FederationOptions(
-        width=int(config["width"]), keep=float(config["keep"]), rule=str(config["rule"]), quorum=int(config["quorum"])
-    )
+        width=int(config["width"]), keep=float(config["keep"]), rule=str(config["rule"]), quorum=int(config["quorum"]),
+        horizon=int(config["rounds"]),
+    )  # fmt: skip
     federation = opened(folder, agreed)
     strategy = PromptStrategy(federation, min_nodes=int(config["min-nodes"]), patience_s=float(config["patience-s"]))
     rounds = int(config["rounds"]) - federation.round
@@ -52,6 +54,6 @@ def opened(folder: Path, agreed: FederationOptions) -> Federation:
         folder.mkdir(parents=True, exist_ok=True)
         return Federation.create(agreed, folder)
     federation = Federation.resume(folder)
-    if federation.options != agreed:
+    if federation.options != replace(agreed, horizon=federation.options.horizon):
         raise Invalid(f"{folder.name} holds a federation with other settings; name another folder, or use its own.")
     return federation
