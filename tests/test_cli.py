@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import subprocess
 import sys
@@ -174,3 +175,24 @@ def test_output_into_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(Path(foveola.__file__).parents[1])}
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environ, cwd=tmp_path, check=False)
     assert "Traceback" not in done.stderr
+
+
+def test_a_failing_disk_is_told_without_a_trace(only: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(_: argparse.Namespace) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "out.json")
+
+    only(verb(full))
+    assert cli.main(["inspect"]) == 2
+    told = "foveola: No space left on device (out.json); put that right and run it again.\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_terminal_that_knows_no_chinese_is_no_reason_to_fail() -> None:
+    program = "from foveola import cli\nimport types\n"
+    program += (
+        "cli._load = lambda _: types.SimpleNamespace(add_arguments=lambda p: None, run=lambda a: print('合格') or 0)\n"
+    )
+    program += "raise SystemExit(cli.main(['inspect']))"
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": "src"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environ, check=False)
+    assert (done.returncode, done.stdout) == (0, b"\\u5408\\u683c\n")

@@ -28,7 +28,7 @@ def file_of(tmp_path: Path, text: str) -> Path:
 
 
 def test_flags_win_over_the_environment_over_the_file_over_defaults(tmp_path: Path) -> None:
-    file = file_of(tmp_path, '[some]\nname = "file"\ncount = 2\nshare = 2\n[other]\nname = "not ours"\n')
+    file = file_of(tmp_path, '[some]\nname = "file"\ncount = 2\nshare = 2\n[engine]\nname = "not ours"\n')
     environ = {"FOVEOLA_SOME_NAME": "environment", "FOVEOLA_SOME_COUNT": "3", "FOVEOLA_OTHER_X": "y", "PATH": "z"}
     flags = {"name": "flag", "count": None}
     assert resolve(Some, "some", file=file, environ=environ, flags=flags) == Some("flag", 3, 2.0)
@@ -84,6 +84,8 @@ def test_what_is_malformed_names_its_source(environ: dict[str, str], message: st
         ("[some]\nname = 5\n", "`name` in [some] of foveola.toml is 5; expected text."),
         ("[some]\ncuont = 5\n", "`cuont` in [some] of foveola.toml is not a setting; there are: name, count, "),
         ("some = 5\n", "`some` in foveola.toml must be a table: write [some] above its settings."),
+        ("[sever]\nport = 1\n", "[sever] in foveola.toml is not a table of settings; there are: [serve], [engine], "),
+        ("port = 1\n", "`port` in foveola.toml stands outside of a table; write it below one of [serve], "),
         ("[some\n", "The settings file foveola.toml is not TOML: "),
     ],
 )
@@ -96,6 +98,11 @@ def test_what_is_malformed_in_the_file_names_its_place(tmp_path: Path, text: str
 def test_a_file_that_is_named_must_exist(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="settings file none.toml does not exist"):
         resolve(Some, "some", file=tmp_path / "none.toml", environ={})
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"^The settings file \S+ cannot be read \(Is a directory\); name a file"):
+        resolve(Some, "some", file=tmp_path, environ={})
 
 
 def test_a_flag_is_named_as_it_is_written() -> None:

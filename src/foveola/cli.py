@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -69,6 +70,8 @@ class Missing(Refusal):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line (``sys.argv`` by default) and return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that knows no Chinese is no reason to fail
     try:
         asked = next((word for word in given if not word.startswith("-")), "")
         module = _load(VERBS[asked]) if asked in VERBS else None
@@ -82,6 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its exit
         return 1
+    except OSError as error:  # a full disk, a folder that may not be written, a file that went away
+        named = f" ({error.filename})" if error.filename else ""
+        print(f"foveola: {error.strerror or error}{named}; put that right and run it again.", file=sys.stderr)
+        return REFUSED
 
 
 def _load(verb: Verb) -> ModuleType:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar
 
 FILE = "foveola.toml"
+SECTIONS = ("serve", "engine", "dual", "guard", "drift", "traces", "bridge", "stream", "seal", "operator")
+"""The tables that there are, over all rooms: whatever reads the file knows the others' names."""
 
 T = TypeVar("T")
 
@@ -82,12 +84,28 @@ def _table(file: Path | None, section: str) -> dict[str, object]:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadSetting(f"The settings file {path.name} does not exist; name one that does.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise BadSetting(
+            f"The settings file {path.name} cannot be read ({error.strerror}); name a file that can be."
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadSetting(f"The settings file {path.name} is not TOML: {error}.") from None
+    _check_tables(document, path.name, (*SECTIONS, section))
     table = document.get(section, {})
     if not isinstance(table, dict):
         raise BadSetting(f"`{section}` in {path.name} must be a table: write [{section}] above its settings.")
     return table
+
+
+def _check_tables(document: Mapping[str, object], file: str, known: Sequence[str]) -> None:
+    """Nothing stands in the file that nobody would read. Raises ``BadSetting``."""
+    for name, value in document.items():
+        if name in known:
+            continue
+        listed = ", ".join(f"[{one}]" for one in dict.fromkeys(known))
+        if isinstance(value, dict):
+            raise BadSetting(f"[{name}] in {file} is not a table of settings; there are: {listed}.")
+        raise BadSetting(f"`{name}` in {file} stands outside of a table; write it below one of {listed}.")
 
 
 def _converted(given: _Given, wanted: Any) -> object:

@@ -303,6 +303,14 @@ def test_text_that_can_never_fit_is_refused_unread(monkeypatch: pytest.MonkeyPat
         form.tokens([Turn("user", "x" * 5_000_000)], [])
 
 
+def test_many_turns_together_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = PromptFormat(model(), tokenizer())
+    monkeypatch.setattr(form, "_encode", lambda *_, **__: pytest.fail("megabytes must not be encoded"))
+    turns = [Turn("user" if at % 2 == 0 else "assistant", "x" * 30_000) for at in range(101)]
+    with pytest.raises(OverBudget, match=r"^The text has 30\d{5} characters; no more than"):
+        form.tokens(turns, [])
+
+
 def test_the_bound_never_refuses_what_could_fit() -> None:
     longest = max((text for text in FORMAT.tokenizer.get_vocab(with_added_tokens=False)), key=len)
     text = FORMAT.tokenizer.decode([FORMAT.tokenizer.token_to_id(longest)]) * 900

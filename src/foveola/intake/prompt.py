@@ -160,8 +160,7 @@ class PromptFormat:
         turns = tuple(turns)
         if not any(turn.role == "system" for turn in turns):
             turns = (*self._default, *turns)
-        for turn in turns:
-            self._check_text(turn.text)
+        self._check_texts([turn.text for turn in turns])
         pieces = self._render(turns)
         prefix = () if pieces and pieces[0] in self._prefix else self._prefix
         ids = [*prefix, *self._encoded(pieces)]
@@ -254,17 +253,19 @@ class PromptFormat:
             return False
         return True
 
-    def _check_text(self, text: str) -> None:
+    def _check_texts(self, texts: Sequence[str]) -> None:
         try:
-            text.encode("utf-8")
+            for text in texts:
+                text.encode("utf-8")
         except UnicodeEncodeError:
             raise Invalid("The text holds half of a surrogate pair; send valid Unicode.", field="text") from None
         # Normalisation composes at most three characters into one; beyond this bound no text can fit, and encoding
         # megabytes only to find out would cost seconds.
         most = 3 * self.max_length * self._longest_token
-        if len(text) > most:
+        characters = sum(map(len, texts))
+        if characters > most:
             raise OverBudget(
-                f"The text has {len(text)} characters; no more than {most} can fit into the {self.max_length} tokens "
+                f"The text has {characters} characters; no more than {most} can fit into the {self.max_length} tokens "
                 "of this model's context. Shorten it.",
                 field="text",
             )

@@ -30,11 +30,12 @@ def listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(BACKLOG)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a name that cannot be one at all is a ValueError
         if listening is not None:
             listening.close()
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "that is no name of a host"
         raise CannotListen(
-            f"Cannot listen on {host} port {port}: {error.strerror or error}. "
+            f"Cannot listen on {host} port {port}: {reason}. "
             "Stop what listens there, or choose another with --host and --port."
         ) from None
     event(logging.INFO, "listening", host=host, port=listening.getsockname()[1])

@@ -19,6 +19,7 @@ from foveola.serve import log
 from foveola.serve.app import create_app
 from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.options import ServeOptions
+from foveola.serve.protocol import PatientProtocol
 from foveola.serve.service import Load, Service
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def serve(
         lifespan="on",
         ws="none",
         timeout_keep_alive=KEEP_ALIVE_S,
-        http="h11",  # unlike httptools it bounds the size of the headers
+        http=PatientProtocol,  # on h11, which unlike httptools bounds the size of the headers
         timeout_graceful_shutdown=math.ceil(options.drain_s),
     )
     server = _Server(config, service)
