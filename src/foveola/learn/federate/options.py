@@ -35,7 +35,7 @@ class FederationOptions:
     weight_cap: float = 2.0
     history: int = 16
     server: str = "adam"
-    rate: float = 0.02
+    rate: float = 0.012
     horizon: int = 200
     noise: float = 0.0
 
