@@ -54,7 +54,8 @@ class Request:
 
     At most ``visual_tokens`` of each picture reach the decoder; None leaves it to the bundle. Higher ``priority`` goes
     first; of equal ones, each ``client`` gets its share. After ``deadline_s`` seconds nobody waits for the answer.
-    ``trace`` is the W3C ``traceparent`` that came with it. ``visual_prompt`` names learnt rows that stand before the
+    ``trace`` is the W3C ``traceparent`` that came with it, ``span`` the one for whoever is asked because of it.
+    ``visual_prompt`` names learnt rows that stand before the
     first picture; empty for none. ``camera`` took the picture; empty where that was not said, ``NO_CAMERA`` for none.
     """
 
@@ -68,6 +69,7 @@ class Request:
     trace: str = ""
     visual_prompt: str = ""
     camera: str = ""
+    span: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from foveola.exchange import Evidence, ImageUse, Route, Stages, Usage
+from foveola.observe.context import TraceContext, own_context
 from foveola.observe.records import Record
 from foveola.observe.trace_options import TraceOptions
 from foveola.observe.traces import Tracing, sparsity
@@ -114,3 +115,18 @@ def test_a_collector_gets_them_over_http():
 def test_an_address_that_is_none_is_told():
     with pytest.raises(ValueError, match="`endpoint` is 'collector:4318'; expected an address that begins with http"):
         TraceOptions("collector:4318")
+
+
+def test_whoever_is_asked_below_knows_the_span_before_it_exists():
+    for parent in (PARENT, ""):
+        passed_on = own_context(parent, "r")
+        top = spans_of(Record("r", "answered", 0.05, usage=USAGE, trace=parent))["invoke"]
+        assert (top.context.trace_id, top.context.span_id) == (passed_on.trace, passed_on.span)
+        assert TraceContext.of(str(passed_on)) == passed_on
+    assert own_context(PARENT, "r").trace == TraceContext.of(PARENT).trace
+    assert own_context(PARENT, "r") != own_context(PARENT, "s")
+
+
+@pytest.mark.parametrize("given", ["", "00-x", "00-" + "0" * 32 + "-" + "cd" * 8 + "-01", PARENT.upper()])
+def test_what_is_no_context_is_none(given):
+    assert TraceContext.of(given) is None

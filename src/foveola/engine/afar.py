@@ -48,7 +48,7 @@ class AfarPreparation(Preparation):
         draft, prompt = self._format.draft(request.turns), self._visual_prompt(request)
         room = self._room(request, draft, len(pictures), keep, 0 if prompt is None else len(prompt.rows))
         encoded = tuple(data for turn in request.turns for data in turn.images)
-        sights = self.ask(Look(encoded, room, keep))
+        sights = self.ask(Look(encoded, room, keep, request.span))
         self._check(sights, views)
         return None, tuple(sight.seen for sight in sights.sights)
 

@@ -34,11 +34,13 @@ class Garbled(ValueError):
 @dataclass(frozen=True, slots=True)
 class Look:
     """What a language service asks of a vision service: encoded pictures, the visual tokens that the prompt has room
-    for, and how many of each picture to keep (None: all)."""
+    for, and how many of each picture to keep (None: all). ``span`` is the W3C
+    ``traceparent`` of whose question it is; it travels beside, not within."""
 
     pictures: tuple[bytes, ...]
     room_tokens: int | None = None
     keep: int | None = None
+    span: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,6 @@ OpenTelemetry's own batch processor in a thread.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -16,12 +15,13 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from foveola.exchange import Evidence, Stages, Usage
+from foveola.observe.context import TraceContext, own_context
 from foveola.observe.records import Record
 
-_PARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _NANO = 1_000_000_000
 _SUMS = ("first_token_s", "total_s")
 Value = str | int | float | Sequence[str]
@@ -35,7 +35,8 @@ class Tracing:
     ) -> None:
         """``clock`` in nanoseconds since 1970."""
         resource = Resource.create({"service.name": "foveola", "model_version": model, "region": region})
-        self._provider = TracerProvider(resource=resource)
+        self._ids = _Ids()
+        self._provider = TracerProvider(resource=resource, id_generator=self._ids)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("foveola")
         self._clock = clock
@@ -51,6 +52,7 @@ class Tracing:
         """Make the spans of one request."""
         end = self._clock()
         start = end - int(record.seconds * _NANO)
+        self._ids.next = own_context(record.trace, record.id)
         span = self._tracer.start_span(
             "invoke", _parent(record.trace), SpanKind.SERVER, _told(record), start_time=start
         )
@@ -73,13 +75,27 @@ class Tracing:
         self._provider.shutdown()
 
 
+class _Ids(RandomIdGenerator):
+    """Random identifiers, but for the span that ``next`` is for."""
+
+    next: TraceContext | None = None
+
+    def generate_span_id(self) -> int:
+        """Of a span."""
+        planned, self.next = self.next, None
+        return planned.span if planned is not None else super().generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        """Of a trace, where the client began none."""
+        return self.next.trace if self.next is not None else super().generate_trace_id()
+
+
 def _parent(traceparent: str) -> Context | None:
     """The context of a W3C ``traceparent``; None, and so a new trace, for one that is none."""
-    found = _PARENT.fullmatch(traceparent)
-    if found is None or not int(found[1], 16) or not int(found[2], 16):
+    found = TraceContext.of(traceparent)
+    if found is None:
         return None
-    flags = TraceFlags(int(found[3], 16))
-    context = SpanContext(int(found[1], 16), int(found[2], 16), is_remote=True, trace_flags=flags)
+    context = SpanContext(found.trace, found.span, is_remote=True, trace_flags=TraceFlags(found.flags))
     return trace.set_span_in_context(NonRecordingSpan(context))
 
 

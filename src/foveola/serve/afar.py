@@ -6,7 +6,7 @@ import base64
 import http.client
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -63,7 +63,7 @@ class VisionClient:
 
     def __call__(self, look: Look) -> Sights:
         """See pictures there. Raises what the service refuses, ``Unavailable`` where it does not answer sensibly."""
-        status, body = self._post(pack_look(look))
+        status, body = self._post(pack_look(look), {"traceparent": look.span} if look.span else {})
         if status != http.client.OK:
             raise refusal_of(status, body, "vision service")
         try:
@@ -73,7 +73,7 @@ class VisionClient:
                 f"The vision service sent features that cannot be read ({garbled}); deploy both from the same version."
             ) from None
 
-    def _post(self, body: bytes) -> tuple[int, bytes]:
+    def _post(self, body: bytes, more: Mapping[str, str]) -> tuple[int, bytes]:
         """Once more on a new connection where a kept one turns out to be closed."""
         for fresh in (False, True):
             connection = None if fresh else getattr(self._kept, "connection", None)
@@ -82,7 +82,7 @@ class VisionClient:
                 kind = http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
                 connection = kind(self._host, self._port, timeout=self._timeout_s)
             try:
-                connection.request("POST", f"{self._path}/v1/vision/features", body, self._headers)
+                connection.request("POST", f"{self._path}/v1/vision/features", body, {**self._headers, **more})
                 reply = connection.getresponse()
                 data = reply.read(_LARGEST)
             except (OSError, http.client.HTTPException):
@@ -123,6 +123,8 @@ class RemoteAnswer:
     async def __call__(self, request: Request) -> AsyncIterator[Piece]:
         """Its answer, piece by piece. Raises its refusals, ``Unavailable`` where it breaks."""
         headers = {**self._headers, "content-type": "application/json", "x-request-id": request.id}
+        if request.span:
+            headers["traceparent"] = request.span
         if request.deadline_s is not None:
             headers["x-timeout-s"] = f"{request.deadline_s:.3f}"
         body = json.dumps(chat_of_request(request, self.model)).encode()

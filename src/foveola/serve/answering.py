@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from foveola.exchange import Answer, Invalid, Piece, Refusal, Request, TokenLogprob, Unavailable
+from foveola.observe.context import TraceContext, own_context
 from foveola.serve.body import announced_bytes
 from foveola.serve.dialect import Read, Telling, Told
 from foveola.serve.door import Note, note_of
@@ -103,7 +104,8 @@ class Answering(Response):
             note.details["read_s"] = round(note.age_s, 6)
             answer = served.answer_of(telling.model)
             timeout_s = deadline_of(http.headers, self.service.options)
-            request = replace(telling.request, deadline_s=timeout_s, trace=_trace(http), camera=camera_of(http.headers))
+            request = replace(telling.request, deadline_s=timeout_s, camera=camera_of(http.headers))
+            request = _traced(request, http.headers.get("traceparent", "")[:TRACEPARENT_CHARS], served)
             usual = None if telling.model in served.others else self.service.options.visual_prompt
             request = in_name_of(key_of(scope), request, usual)
             if telling.low_detail and served.selects:
@@ -155,9 +157,10 @@ def camera_of(headers: Mapping[str, str]) -> str:
     return camera
 
 
-def _trace(http: HttpRequest) -> str:
-    """The client's ``traceparent``, if it is no longer than one can be."""
-    return http.headers.get("traceparent", "")[:TRACEPARENT_CHARS]
+def _traced(request: Request, traceparent: str, served: Served) -> Request:
+    """With the client's trace, and what goes on from here: our own span, or the client's where none is made."""
+    span = str(own_context(traceparent, request.id)) if served.traces else traceparent
+    return replace(request, trace=traceparent, span=span if TraceContext.of(span) is not None else "")
 
 
 def in_name_of(key: Key | None, request: Request, usual: str | None = "") -> Request:

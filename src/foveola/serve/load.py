@@ -97,6 +97,7 @@ def load(
         accuracy=accuracy,
         drift=watch,
         verdicts=verdicts,
+        traces=tracing is not None,
     )
     return served if second is None or not second.wanted else with_second(served, engine, second, around)
 

@@ -111,7 +111,8 @@ class Served:
     a request would cost, where the engine can; ``others`` are further names that may be asked for;
     ``gateways`` may register pictures; ``patching`` is the engine whose weights an admin may replace;
     ``see`` sees pictures for another service; ``selects``: fewer visual tokens of a picture will do; ``accuracy``
-    takes labels of answers; ``drift`` watches the pictures, ``verdicts`` holds what the guards decided.
+    takes labels of answers; ``drift`` watches the pictures, ``verdicts`` holds what the guards decided;
+    ``traces``: spans are made.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Served:
     accuracy: Accuracy = field(default_factory=Accuracy)
     drift: DriftWatch | None = None
     verdicts: VerdictLog | None = None
+    traces: bool = False
 
     @property
     def weights(self) -> str:
