@@ -126,9 +126,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     features, labels = _data(arguments)
     held = np.arange(len(labels)) % _HELD_OUT == 0
-    agreed = FederationOptions(
-        width=features.shape[1], keep=arguments.keep, rule=arguments.rule, horizon=options.rounds
-    )
+    told = {"width": features.shape[1], "keep": arguments.keep, "rule": arguments.rule}
+    agreed = FederationOptions.over(options.rounds, **told)
     simulation = Simulation(features[~held], labels[~held], options, agreed)
     simulation.run(track(range(options.rounds), "Rounds…", console=Console(stderr=True)))
     report: dict[str, float | int] = simulation.report(features[held], labels[held])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from foveola.artifact.prompt import ROWS
 from foveola.exchange import Invalid, Refusal
@@ -12,6 +13,8 @@ MAX_BYTES = 120_000
 """No message is longer."""
 MAX_WIDTH = 1_864
 """The widest prompt of which a snapshot, 4 bytes a number, still fits into one message."""
+PATH = 2.4
+"""How far an entry of the prompt can go in all, were every step of the server as large as its first."""
 RULES = ("bounded", "centred", "mean", "trimmed", "median")
 
 
@@ -38,6 +41,11 @@ class FederationOptions:
     rate: float = 0.012
     horizon: int = 200
     noise: float = 0.0
+
+    @classmethod
+    def over(cls, rounds: int, **more: Any) -> FederationOptions:
+        """For a federation that is over after ``rounds``: an entry goes as far in few rounds as in many."""
+        return cls(horizon=rounds, rate=PATH / max(rounds, 1), **more)
 
     def __post_init__(self) -> None:
         if self.rows != ROWS or not 1 <= self.width <= MAX_WIDTH:

@@ -74,7 +74,7 @@ class Simulation:
         self.traffic = Traffic()
         self.rejected: Counter[str] = Counter()
         self._rng = np.random.default_rng(options.seed)
-        agreed = federation or FederationOptions(width=features.shape[1], horizon=options.rounds)
+        agreed = federation or FederationOptions.over(options.rounds, width=features.shape[1])
         self.federation = Federation.create(agreed, folder, range(1, options.nodes + 1))
         parts = shards(labels, options.nodes, options.concentration, self._rng)
         self._nodes = [

@@ -25,9 +25,9 @@ def main(grid: Grid, context: Context) -> None:
     """``run_config`` has the settings of ``foveola federate server``."""
     config = context.run_config
     folder = Path(str(config["folder"]))
-    agreed = FederationOptions(
-        width=int(config["width"]), keep=float(config["keep"]), rule=str(config["rule"]), quorum=int(config["quorum"]),
-        horizon=int(config["rounds"]),
+    agreed = FederationOptions.over(
+        int(config["rounds"]), width=int(config["width"]), keep=float(config["keep"]), rule=str(config["rule"]),
+        quorum=int(config["quorum"]),
     )  # fmt: skip
     federation = opened(folder, agreed)
     strategy = PromptStrategy(federation, min_nodes=int(config["min-nodes"]), patience_s=float(config["patience-s"]))
@@ -54,6 +54,6 @@ def opened(folder: Path, agreed: FederationOptions) -> Federation:
         folder.mkdir(parents=True, exist_ok=True)
         return Federation.create(agreed, folder)
     federation = Federation.resume(folder)
-    if federation.options != replace(agreed, horizon=federation.options.horizon):
+    if federation.options != replace(agreed, horizon=federation.options.horizon, rate=federation.options.rate):
         raise Invalid(f"{folder.name} holds a federation with other settings; name another folder, or use its own.")
     return federation
