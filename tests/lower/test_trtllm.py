@@ -62,7 +62,7 @@ def test_values_are_the_nearest_of_sixteen_and_packing_is_undone() -> None:
 def test_the_layout_is_modelopt_s() -> None:
     theirs = pytest.importorskip("modelopt.torch.export.quant_utils", reason="nvidia-modelopt is not installed")
     weight = torch.randn(128, 3 * GROUP, generator=torch.Generator().manual_seed(2))
-    made, error = stored("x", weight)
+    made, error = stored("x", weight, behind_norm=True)
     expected = theirs.pack_int4_in_uint8(weight, made["x.weight_scale"].float(), GROUP)
     assert torch.equal(made["x.weight"], expected)
     assert 0.05 < error < 0.15
@@ -82,13 +82,16 @@ def test_a_directory_to_carry_away(tmp_path: Path, target: str, device: str) -> 
     assert held[f"{name}.weight"].shape == (128, 384)
     assert held[f"{name}.weight"].dtype == torch.uint8
     assert held[f"{name}.weight_scale"].shape == (256, 3)
+    assert held[f"{name}.weight_scale"].dtype == torch.float32
     assert held[f"{name}.pre_quant_scale"].tolist() == [1.0] * 384
+    assert "model.layers.1.mlp.up_proj.pre_quant_scale" not in held  # the norm before it would take it over
     back = unpack(held[f"{name}.weight"]).float().view(256, 3, GROUP) * held[f"{name}.weight_scale"].float()[..., None]
     error = (back.flatten(1) - original[f"{name}.weight"]).norm() / original[f"{name}.weight"].norm()
     assert float(error) == pytest.approx(finding.after["worst_relative_error"], rel=0.2)
     assert held["model.embed_tokens.weight"].dtype == torch.float16
     described = json.loads((out / "checkpoint" / "hf_quant_config.json").read_text(encoding="utf-8"))["quantization"]
     assert (described["quant_algo"], described["group_size"]) == ("W4A16_AWQ", GROUP)
+    assert described["exclude_modules"] == ["lm_head", "model.embed_tokens"]
     assert json.loads((out / "checkpoint" / "config.json").read_text(encoding="utf-8"))["model_type"] == "llama"
     assert json.loads((out / "profile.json").read_text(encoding="utf-8"))["max_batch"] == DEVICES[device].max_batch
     assert all(check["holds"] is not False for check in json.loads((out / "CHECKS.json").read_text(encoding="utf-8")))

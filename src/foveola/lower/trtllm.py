@@ -189,7 +189,8 @@ def _weights(
     if len(checkpoint.weight_files) > 1:
         index = json.dumps({"metadata": {}, "weight_map": placed}, indent=1)
         (folder / "model.safetensors.index.json").write_text(index, encoding="utf-8")
-    excluded = sorted({"lm_head", *(f"{family.parts.vision}*" for _ in range(family.sees)), *family.parts.projector})
+    seeing = (f"{family.parts.vision}*" for _ in range(family.sees))
+    excluded = sorted({"lm_head", family.parts.embedding, *seeing, *family.parts.projector})
     quantised = description(excluded)
     (folder / "hf_quant_config.json").write_text(json.dumps(quantised, indent=1), encoding="utf-8")
 
@@ -198,12 +199,13 @@ def _converted(
     checkpoint: Checkpoint, family: Family, file: str, errors: dict[str, float]
 ) -> Iterator[tuple[str, Tensor]]:
     quantised = _matrices(checkpoint, family)[0]
+    own_scale = (f".{family.decoder.output}", f".{family.decoder.down}")
     with safe_open(checkpoint.file(file), framework="pt") as shard:
         for name in shard.keys():  # noqa: SIM118 - no mapping
             tensor: Tensor = shard.get_tensor(name)
             if name in quantised:
                 module = name.removesuffix(".weight")
-                made, errors[module] = stored(module, tensor)
+                made, errors[module] = stored(module, tensor, behind_norm=not module.endswith(own_scale))
                 yield from made.items()
             else:
                 yield name, tensor.to(torch.float16) if tensor.is_floating_point() else tensor
@@ -231,7 +233,7 @@ def _bytes(checkpoint: Checkpoint, quantised: frozenset[str]) -> int:
     total = 0
     for name, info in checkpoint.tensors.items():
         count = math.prod(info.shape)
-        total += count // 2 + 2 * count // GROUP if name in quantised else 2 * count
+        total += count // 2 + 4 * count // GROUP if name in quantised else 2 * count
     return total
 
 

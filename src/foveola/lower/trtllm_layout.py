@@ -1,8 +1,9 @@
 """The quantised layout that NVIDIA's builders read: ModelOpt's unified Hugging Face checkpoint, W4A16_AWQ.
 
-Per matrix ``weight`` uint8 [N/2, K], two output rows in a byte, the even one in the low half; ``weight_scale`` fp16
-[N, K/128]; ``pre_quant_scale`` fp16 [K]. Values are signed 4-bit, -8..7, without a zero point. Everything else is fp16
-under its own name. (Layout as written by ``modelopt.torch.export``; the tests hold it against that code.)
+Per matrix ``weight`` uint8 [N/2, K], two output rows in a byte, the even one in the low half; ``weight_scale`` fp32
+[N, K/128], of values that 16 bits hold; ``pre_quant_scale`` fp16 [K] where no norm stands before the matrix that could
+take it over. Values are signed 4-bit, -8..7, without a zero point. Everything else is fp16 under its own name.
+(``bench/k2_layouts.py`` holds all this against what ``modelopt.torch.export`` writes of the same model.)
 """
 
 from __future__ import annotations
@@ -35,16 +36,15 @@ def unpack(packed: Tensor) -> Tensor:
     return torch.where(halves > _TOP, halves - 16, halves).flatten(0, 1)
 
 
-def stored(name: str, weight_NK: Tensor) -> tuple[dict[str, Tensor], float]:
+def stored(name: str, weight_NK: Tensor, *, behind_norm: bool) -> tuple[dict[str, Tensor], float]:
     """The tensors that stand for the matrix ``name``.weight, and how far they are from it (relative L2)."""
     values, scale = quantise(weight_NK)
     back = values.float().view(*scale.shape, GROUP) * scale.float()[..., None]
     error = float((back.flatten(1) - weight_NK.float()).norm() / weight_NK.float().norm().clamp(min=1e-30))
-    return {
-        f"{name}.weight": pack(values),
-        f"{name}.weight_scale": scale,
-        f"{name}.pre_quant_scale": torch.ones(weight_NK.shape[1], dtype=torch.float16),
-    }, error
+    made = {f"{name}.weight": pack(values), f"{name}.weight_scale": scale.float()}
+    if not behind_norm:
+        made[f"{name}.pre_quant_scale"] = torch.ones(weight_NK.shape[1], dtype=torch.float16)
+    return made, error
 
 
 def description(excluded: list[str]) -> dict[str, object]:
