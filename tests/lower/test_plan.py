@@ -122,3 +122,31 @@ def test_a_plan_of_runs_is_written_into_a_bundle_and_read_by_the_engine(random_b
     assert {name: digest for name, digest in planned.files.items() if name != "model.json"} == {
         name: digest for name, digest in bundle.files.items() if name != "model.json"
     }
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_from_a_checkpoint_to_a_planned_bundle_that_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from foveola.artifact import Bundle
+    from foveola.cli import main
+    from foveola.engine.engine import Engine
+    from foveola.engine.once import answer_once
+    from foveola.engine.options import EngineOptions
+    from foveola.exchange import Request, Sampling, Turn
+    from tests.checkpoints import random_checkpoint
+
+    checkpoint, out = random_checkpoint(tmp_path / "checkpoint"), tmp_path / "bundle"
+    small = ["--threads", "1", "--prompt", "16", "--answer", "4", "--patches", "16", "--max-length", "64"]
+    assert main(["plan", "--model", str(checkpoint), "--out", str(out), "--json", *small]) == 0
+    told = json.loads(capsys.readouterr().out)
+    bundle = Bundle.open(out)
+    assert bundle.lineage[-1].step == "lower.plan"
+    assert bundle.model["plan"]["storages"] == told["storages"]
+    assert bundle.model["plan"]["run_seconds"] == told["run_seconds"]
+    assert set(told["both_phases"]) >= {"prefill", "decode", "saved_ms_per_request", "extra_mib"}
+    engine = Engine.open(bundle, EngineOptions(threads=1, slots=1))
+    assert engine._costs.seconds == tuple(told["run_seconds"])
+    assert answer_once(engine, Request("r", (Turn("user", "Hi"),), Sampling(max_tokens=4)))[1].completion_tokens <= 4
+    engine.close(5)

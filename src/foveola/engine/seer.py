@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from foveola.engine.features import Floats, Selected
 from foveola.engine.lru import ByteCache
 from foveola.engine.options import EngineOptions
 from foveola.engine.pictures import one_by_one
-from foveola.engine.runner import KEEP
+from foveola.engine.runner import KEEP, LARGE_ROWS
 from foveola.engine.sessions import open_session, version_of
 from foveola.engine.travel import Look, Sight, Sights
 from foveola.exchange import Invalid
@@ -46,7 +47,7 @@ class VisionGraph:
 
 
 class Seer:
-    """Sees pictures for others. Thread-safe; one run of the graph at a time, which takes all threads anyway."""
+    """Sees pictures for others, as many at once as there are ``EngineOptions.eyes``, one large one. Thread-safe."""
 
     def __init__(self, bundle: Bundle, options: EngineOptions, limits: Limits | None = None) -> None:
         """Open the vision graph of a bundle. Raises ``Damaged`` or ``Invalid``."""
@@ -55,7 +56,8 @@ class Seer:
         assert geometry is not None  # a bundle with a vision graph has one
         self._geometry = geometry
         self._limits = limits or Limits()
-        self._running = threading.Lock()
+        self._running = threading.Semaphore(options.eyes)
+        self._large = threading.Lock()  # its scratch memory is in the square of the patches
         self._cache: ByteCache[bytes, Selected] = ByteCache(
             options.feature_cache_mib * MIB, lambda seen: seen.features.nbytes
         )
@@ -84,7 +86,8 @@ class Seer:
         for picture in one_by_one(packed):
             seen = self._cache.get(picture.name)
             if seen is None:
-                with self._running:
+                alone = self._large if picture.packed.patches > LARGE_ROWS else nullcontext()
+                with alone, self._running:
                     seen = self._graph(picture.packed)
                 self._cache.put(picture.name, seen)
             found.append(seen)

@@ -213,6 +213,8 @@ def trim(
         raise Invalid(
             "This bundle's vocabulary is trimmed already; trim the one that it was made from.", field="bundle"
         )
+    if bundle.vault is not None:
+        raise Invalid("A sealed bundle cannot be trimmed; trim it first, and seal what comes out.", field="bundle")
     started = time.perf_counter()
     vocabulary = int(bundle.model["text"]["vocab_size"])
     answers = ask(bundle, None)
