@@ -139,9 +139,9 @@ class Scores:
 
     def __init__(self, frames: list[Observation], reference: Reference, *, everything: bool) -> None:
         template = np.mean([s.map for s in frames], 0)
-        self._raw: Callable[[Observation], float] = (
-            reference.strangeness if everything else lambda seen: 1 - pearson(seen.map, template)
-        )
+        self._raw: Callable[[Observation], float] = lambda seen: 1 - pearson(seen.map, template)
+        if everything:
+            self._raw = lambda seen: reference.judged(seen).strangeness
         raw = np.asarray([self._raw(s) for s in frames])
         self._mean, self._deviation = float(raw.mean()), float(raw.std())
         self.reference = np.sort((raw - self._mean) / self._deviation)

@@ -18,6 +18,8 @@ from foveola.drift.reference import calibrate
 from foveola.drift.watch import DriftWatch
 from foveola.exchange import Evidence
 from foveola.guard.verdict import Verdict
+from foveola.observe import Metrics, observed
+from foveola.serve.drift import watching
 from foveola.serve.embedded import embedded_bundle
 from foveola.serve.keys import NO_KEYS, read_keys
 from foveola.serve.listen import listen
@@ -38,7 +40,8 @@ def evidence(rng: np.random.Generator, at: float) -> Evidence:
     y, x = rng.normal(at, 0.5, 2)
     weights = np.exp(-((Y - y) ** 2 + (X - x) ** 2) / 3) + 0.01
     weights /= weights.sum()
-    return Evidence((6, 6), tuple(weights.ravel().tolist()), 1.0, tuple(rng.standard_normal(6).tolist()))
+    texture = tuple((np.array([0.1, 0.4, 2.4]) + rng.normal(0, 0.05, 3)).tolist())
+    return Evidence((6, 6), tuple(weights.ravel().tolist()), 1.0, tuple(rng.standard_normal(6).tolist()), texture)
 
 
 def planted(folder: Path) -> DriftWatch:
@@ -61,7 +64,9 @@ def main() -> int:
     def load_planted() -> Served:
         log = VerdictLog()
         log(Verdict("words", "masked", "left-3", "/v1/vlm/invoke", {"hits": 2}))
-        return replace(load(embedded_bundle()), drift=planted(folder), verdicts=log)
+        served, watch = load(embedded_bundle()), planted(folder)
+        answer = observed(served.answer, watching(watch, Metrics(model_hash=served.model_hash)))
+        return replace(served, answer=answer, drift=watch, verdicts=log)
 
     configure()
     with listen("127.0.0.1", 0) as listening:

@@ -92,20 +92,19 @@ class Monitor:
 
     def update(self, seen: Observation) -> list[Alarm]:
         """The alarms that this frame raises: none, mostly."""
-        name = seen.camera if seen.camera in self._cameras or len(self._cameras) < MOST_CAMERAS else OTHERS
+        name = self.counted_as(seen.camera)
         camera = self._cameras.get(name) or self._cameras.setdefault(name, self._fresh())
         camera.frames += 1
         camera.level = camera.rule.update(seen.map)
         camera.look = camera.look + LOOK_MEMORY * (seen.map - camera.look)
-        camera.sum_ = self._cusum.step(camera.sum_, self._reference.map_score(seen))
-        residual = self._reference.residual(seen)
-        if residual is not None:
-            camera.mean = self._chart.step(camera.mean, residual)
-        encoding = self._reference.texture_residual(seen)
-        if encoding is not None:
-            camera.texture = self._chart.step(camera.texture, encoding)
+        judged = self._reference.judged(seen)
+        camera.sum_ = self._cusum.step(camera.sum_, judged.score)
+        if judged.residual is not None:
+            camera.mean = self._chart.step(camera.mean, judged.residual)
+        if judged.texture is not None:
+            camera.texture = self._chart.step(camera.texture, judged.texture)
         if camera.frames % self._reference.memory == 0:
-            p = camera.ranks.add(self._reference.strangeness(seen), float(self._ties.random()))
+            p = camera.ranks.add(judged.strangeness, float(self._ties.random()))
             camera.bets = camera.bets.step(p)
         alarms = []
         for chart, value in self._values(camera).items():
@@ -126,16 +125,22 @@ class Monitor:
 
     def standings(self) -> dict[str, Standing]:
         """How every camera stands."""
-        return {
-            name: Standing(
-                camera.frames,
-                {chart: value / self._bounds[chart] for chart, value in self._values(camera).items()},
-                camera.rule.mean,
-                camera.level,
-                tuple(sorted(camera.raised)),
-            )
-            for name, camera in self._cameras.items()
-        }
+        return {name: self.standing(name) for name in self._cameras}
+
+    def standing(self, name: str) -> Standing:
+        """How a known camera stands."""
+        camera = self._cameras[name]
+        return Standing(
+            camera.frames,
+            {chart: value / self._bounds[chart] for chart, value in self._values(camera).items()},
+            camera.rule.mean,
+            camera.level,
+            tuple(sorted(camera.raised)),
+        )
+
+    def counted_as(self, camera: str) -> str:
+        """The name under which a camera is watched: its own, or ``OTHERS`` where there are too many."""
+        return camera if camera in self._cameras or len(self._cameras) < MOST_CAMERAS else OTHERS
 
     def look(self, camera: str) -> Floats:
         """Where a known camera's model has been looking lately: the moving mean of its maps."""

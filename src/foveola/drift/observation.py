@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ def heat_map(evidence: Evidence) -> Floats:
     return found / total if total > 0 else np.full((SIDE, SIDE), 1 / SIDE**2)
 
 
+@lru_cache(maxsize=64)
 def _shares(count: int) -> Floats:
     """[count, SIDE]: which part of each of ``count`` equal intervals lies in each of ``SIDE`` equal intervals."""
     edges, cells = np.arange(count + 1) / count, np.arange(SIDE + 1) / SIDE

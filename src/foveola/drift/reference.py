@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -24,6 +24,16 @@ LEAST = 60
 OWN = 12  # a class with fewer reference pictures is compared with all of them
 HORIZON, RUNS = 4000, 96
 EVERY = ""  # the label under which what holds for all classes together is kept
+
+
+class Judged(NamedTuple):
+    """One frame beside the reference: how unlike the map is, how far features [WAVES] and texture [T] are from their
+    class's means (None where there are none), and all of it as one number for the martingale."""
+
+    score: float
+    residual: Floats | None
+    texture: Floats | None
+    strangeness: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,12 +80,13 @@ class Reference:
             return None
         return self.texture(seen.texture, self._row(seen.label))
 
-    def strangeness(self, seen: Observation) -> float:
-        """One number per frame for the martingale: the sum of how strange map, features and texture are."""
-        residual, texture = self.residual(seen), self.texture_residual(seen)
-        strange = self.map_score(seen)
-        strange += 4 * float((residual**2).sum()) if residual is not None else 0.0
-        return strange + (float((texture**2).mean()) if texture is not None else 0.0)
+    def judged(self, seen: Observation) -> Judged:
+        """All that the charts ask about one frame."""
+        score, residual, texture = self.map_score(seen), self.residual(seen), self.texture_residual(seen)
+        strange = score + (0.0 if residual is None else 4 * float(residual @ residual))
+        return Judged(
+            score, residual, texture, strange + (0.0 if texture is None else float(texture @ texture) / len(texture))
+        )
 
     def save(self, path: Path) -> None:
         """Writes one ``.npz`` file, whole or not at all."""
@@ -195,4 +206,4 @@ def _with_charts(rough: Reference, held: Sequence[Observation], seed: int) -> Re
     if rough.texture is not None and textures:
         texture = rough.texture.moved(np.mean(textures, 0) / 2)
         settled = replace(settled, texture=texture, texture_peaks=peaks_of(np.stack(textures)))
-    return replace(settled, strange=np.sort([settled.strangeness(s) for s in held]))
+    return replace(settled, strange=np.sort([settled.judged(s).strangeness for s in held]))

@@ -92,6 +92,11 @@ class DriftWatch:
         """How every camera stands."""
         return self.monitor.standings()
 
+    def standing(self, camera: str) -> tuple[str, Standing]:
+        """How the camera of a frame stands, and the name under which it is watched."""
+        name = self.monitor.counted_as(camera or UNNAMED)
+        return name, self.monitor.standing(name)
+
     def acknowledge(self, camera: str) -> bool:
         """Start a camera's charts anew; False where it is not known."""
         known = self.monitor.acknowledge(camera)

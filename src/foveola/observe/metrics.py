@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -25,6 +26,7 @@ class Metrics:
         self._depth: Callable[[], float] = lambda: 0.0
         self._most = 0.0
         self._labels = {"model_version": model_hash[:VERSION_CHARS], "region": region}
+        self._series: dict[tuple[str, ...], Any] = {}
         self._counters = {d: Counter(d.name, d.help, self._of(d), registry=self.registry) for d in _of_kind("counter")}
         self._gauges = {d: Gauge(d.name, d.help, self._of(d), registry=self.registry) for d in _of_kind("gauge")}
         self._histograms = {
@@ -42,9 +44,14 @@ class Metrics:
     def _of(definition: Definition) -> tuple[str, ...]:
         return (*names.COMMON, *definition.labels)
 
-    def _at(self, definition: Definition, **labels: str) -> Counter | Gauge | Histogram:
-        metric = (self._counters | self._gauges | self._histograms)[definition]
-        return metric.labels(**self._labels, **labels)
+    def _at(self, definition: Definition, **labels: str) -> Any:
+        """The series; looking one up in the library takes longer than counting, so that each is looked up once."""
+        key = (definition.name, *(labels[name] for name in definition.labels))
+        series = self._series.get(key)
+        if series is None:
+            every: dict[str, Any] = {"counter": self._counters, "gauge": self._gauges, "histogram": self._histograms}
+            series = self._series[key] = every[definition.kind][definition].labels(**self._labels, **labels)
+        return series
 
     def watch_queue(self, queued: Callable[[], float], active: Callable[[], float]) -> None:
         """Ask these two whenever the metrics are read, and the first at every request for its greatest value."""
@@ -66,14 +73,14 @@ class Metrics:
 
     def count(self, definition: Definition, amount: float = 1, **labels: str) -> None:
         """Add to a counter. The values of its labels must be of a bounded set."""
-        self._counters[definition].labels(**self._labels, **labels).inc(amount)
+        self._at(definition, **labels).inc(amount)
 
     def set(self, definition: Definition, value: float, **labels: str) -> None:
         """Set a gauge. The values of its labels must be of a bounded set."""
-        self._gauges[definition].labels(**self._labels, **labels).set(value)
+        self._at(definition, **labels).set(value)
 
     def _observe(self, definition: Definition, value: float, **labels: str) -> None:
-        self._histograms[definition].labels(**self._labels, **labels).observe(value)
+        self._at(definition, **labels).observe(value)
 
     def __call__(self, record: Record) -> None:
         """Count one request."""

@@ -87,11 +87,11 @@ def watching(watch: DriftWatch, metrics: Metrics, *, frames: bool = True) -> Any
         alarms = watch.frame(record.id, camera, record.text, record.usage.evidence[0], image)
         for alarm in alarms:
             metrics.count(definitions.DRIFT_ALARMS, camera=alarm.camera, chart=alarm.chart)
-        for camera, standing in watch.standings().items():
-            for chart, share in standing.shares.items():
-                metrics.set(definitions.DRIFT, share, camera=camera, chart=chart)
-                metrics.count(definitions.DRIFT_ALARMS, 0, camera=camera, chart=chart)  # it is there before it counts
-            if standing.rule_mean is not None:
-                metrics.set(definitions.DRIFT_RULE, standing.rule_mean, camera=camera)
+        name, standing = watch.standing(camera)
+        for chart, share in standing.shares.items():
+            metrics.set(definitions.DRIFT, share, camera=name, chart=chart)
+            metrics.count(definitions.DRIFT_ALARMS, 0, camera=name, chart=chart)  # it is there before it counts
+        if standing.rule_mean is not None:
+            metrics.set(definitions.DRIFT_RULE, standing.rule_mean, camera=name)
 
     return take
