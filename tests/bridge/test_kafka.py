@@ -105,3 +105,61 @@ def test_without_a_broker_commands_wait(tmp_path: Path) -> None:
     assert box.counts()["waiting"] == 1
     assert json.loads(box.due(1, now_s=0.0, again_after_s=1.0)[0].value)["number"] == 1
     relay.stop()
+
+
+class Said:
+    """A message of the topic of confirmations."""
+
+    def __init__(self, key: bytes | None, value: bytes | None) -> None:
+        self._key, self._value = key, value
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def error(self) -> None:
+        return None
+
+
+class Reader:
+    """A consumer that is only told to commit."""
+
+    commits = 0
+
+    def commit(self, asynchronous: bool) -> None:
+        self.commits += 1
+
+
+def test_confirmations_that_are_none_do_not_end_the_listening(tmp_path: Path) -> None:
+    box = Outbox(tmp_path / "out.db")
+    box.put_values([("a", "L1", FIELDS), ("b", "L1", FIELDS), ("c", "L1", FIELDS)])
+    relay, reader = Relay(box, KafkaOptions("127.0.0.1:1")), Reader()
+    broken = [b"[]", b"3", b"[" * 100_000, b"\xff", None]
+    relay.note([Said(b"unknown", value) for value in broken], reader)  # type: ignore[arg-type, misc]
+    assert box.counts()["waiting"] == 3
+    told = [Said(b"a", b'{"failed": null}'), Said(None, b"{}"), Said(b"b", b'{"failed": "no such lot"}')]
+    relay.note(told, reader)  # type: ignore[arg-type]
+    assert box.counts() == {"waiting": 1, "sent": 0, "confirmed": 1, "failed": 1}
+    assert reader.commits == 2
+
+
+def test_sending_goes_on_after_the_disk_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that sends must outlive whatever the outbox raises."""
+    box = Outbox(tmp_path / "out.db")
+    relay = Relay(box, KafkaOptions("127.0.0.1:1"))
+    rounds = []
+
+    def due(*_: object, **__: object) -> list[object]:
+        rounds.append(len(rounds))
+        if len(rounds) == 1:
+            raise sqlite3.OperationalError("database or disk is full")
+        relay.ask_to_stop()
+        return []
+
+    monkeypatch.setattr(box, "due", due)
+    monkeypatch.setattr("foveola.bridge.kafka._AFTER_FAILURE_S", 0.0)
+    relay._send_all()
+    assert len(rounds) == 2
+    assert relay.failures == 1

@@ -92,12 +92,14 @@ def test_a_failing_effect_is_undone_and_gives_its_turn_away(tmp_path: Path) -> N
         ({"version": 2}, "has version 2; understood here is 1"),
         ({"number": "1"}, "`number` is '1'; expected int"),
         ({"key": None}, "`key` is None; expected str"),
+        ({"number": 2**63}, "has more than 63 bits"),  # would end the consumer, and every one after it
+        ({"key": "\ud800"}, "holds broken characters"),
     ],
 )
 def test_what_is_no_command_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(BadCommand) as refused:
         parse(json.dumps({**command("a", 1), **change}).encode())
     assert message in refused.value.message
-    for value in (b"{", b"\xff", b"[]", None):
+    for value in (b"{", b"\xff", b"[]", b"[" * 100_000, b"1" * 10_000, None):
         with pytest.raises(BadCommand, match="The message is not"):
             parse(value)

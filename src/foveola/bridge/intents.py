@@ -78,7 +78,10 @@ def load_intents(path: Path = BUILT_IN) -> Intents:
     for one in found:
         if one.negated not in names:
             raise Invalid(f"{one.id} in {path.name} is negated to {one.negated!r}, which is no intent of the file.")
-    ids = {name: _pattern(name, text, path.name) for name, text in document.get("ids", {}).items()}
+    given = document.get("ids", {})
+    if not isinstance(given, dict):
+        raise Invalid(f"`ids` of {path.name} must be a table [ids] of regular expressions, by name.")
+    ids = {name: _pattern(name, text, path.name) for name, text in given.items()}
     if "lot" not in ids:
         raise Invalid(f"[ids] of {path.name} lacks `lot`: the regular expression of a lot's name.")
     return Intents(found, ids, _words(document, "voice", path.name), _words(document, "ocr", path.name))

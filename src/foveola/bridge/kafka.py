@@ -20,6 +20,7 @@ from foveola.bridge.outbox import Command, Outbox
 log = logging.getLogger(__name__)
 
 TOPIC = "bridge-command-topic"
+_AFTER_FAILURE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,13 @@ class Relay:
             thread.start()
             self._threads.append(thread)
 
+    def ask_to_stop(self) -> None:
+        """No further round begins; does not wait."""
+        self._stop.set()
+
     def stop(self) -> None:
         """End; what is not sent stays in the outbox."""
-        self._stop.set()
+        self.ask_to_stop()
         for thread in self._threads:
             thread.join()
 
@@ -123,18 +128,26 @@ class Relay:
     def _send_all(self) -> None:
         producer, pause_s = self._producer(), 0.05
         while not self._stop.is_set():
-            due = self._outbox.due(self._batch, now_s=self._clock(), again_after_s=self._options.again_after_s)
-            if not due:
-                self._stop.wait(0.05)
-                continue
-            taken = self.send(producer, due)
-            if len(taken) == len(due):
-                pause_s = 0.05
-                continue
-            self.failures += 1
-            ensure_topics(self._options, 5.0)
-            self._stop.wait(pause_s)
-            pause_s = min(2 * pause_s, 2.0)
+            try:
+                pause_s = self._send_due(producer, pause_s)
+            except Exception:  # a disk that is full for a while must not end the sending for good
+                log.exception("commands could not be read or noted; sending goes on")
+                self.failures += 1
+                self._stop.wait(_AFTER_FAILURE_S)
+
+    def _send_due(self, producer: Producer, pause_s: float) -> float:
+        """One round; how long to wait after the next one that fails."""
+        due = self._outbox.due(self._batch, now_s=self._clock(), again_after_s=self._options.again_after_s)
+        if not due:
+            self._stop.wait(0.05)
+            return pause_s
+        taken = self.send(producer, due)
+        if len(taken) == len(due):
+            return 0.05
+        self.failures += 1
+        ensure_topics(self._options, 5.0)
+        self._stop.wait(pause_s)
+        return min(2 * pause_s, 2.0)
 
     def send(self, producer: Producer, due: list[Command]) -> list[int]:
         """Send a batch, wait, note and return the positions that the broker took, up to each key's first failure."""
@@ -167,17 +180,26 @@ class Relay:
         consumer.subscribe([self._options.done])
         try:
             while not self._stop.is_set():
-                messages = [one for one in consumer.consume(500, 0.2) if not one.error()]
-                if not messages:
-                    continue
-                failed = [_id_of(one) for one in messages if _failed(one)]
-                self._outbox.settled([_id_of(one) for one in messages], failed=failed)
                 try:
-                    consumer.commit(asynchronous=False)
-                except KafkaException as error:  # confirming twice does no harm
-                    log.info("confirmations will be read again: %s", error)
+                    self.note(consumer.consume(500, 0.2), consumer)
+                except Exception:  # as above; what was not noted is sent and confirmed again
+                    log.exception("confirmations could not be noted; listening goes on")
+                    self.failures += 1
+                    self._stop.wait(_AFTER_FAILURE_S)
         finally:
             consumer.close()
+
+    def note(self, got: list[Message], consumer: Consumer) -> None:
+        """Settle what these messages confirm, and commit."""
+        messages = [one for one in got if not one.error()]
+        if not messages:
+            return
+        failed = [_id_of(one) for one in messages if _failed(one)]
+        self._outbox.settled([_id_of(one) for one in messages], failed=failed)
+        try:
+            consumer.commit(asynchronous=False)
+        except KafkaException as error:  # confirming twice does no harm
+            log.info("confirmations will be read again: %s", error)
 
 
 def _note(delivered: set[int], position: int, error: object, _: Message) -> None:
@@ -192,9 +214,10 @@ def _id_of(message: Message) -> str:
 
 def _failed(message: Message) -> bool:
     try:
-        return json.loads(message.value() or b"{}").get("failed") is not None
-    except ValueError:
+        said = json.loads(message.value() or b"{}")
+    except (ValueError, RecursionError):
         return False
+    return isinstance(said, dict) and said.get("failed") is not None
 
 
 def confirmation(command: dict[str, Any], reason: str | None) -> bytes:

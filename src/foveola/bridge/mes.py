@@ -139,8 +139,9 @@ def parse(value: bytes | None) -> dict[str, Any]:
     """A message's value as a command. Raises ``BadCommand``."""
     try:
         command = json.loads(value or b"")
-    except (ValueError, UnicodeDecodeError):
-        raise BadCommand("The message is not JSON.") from None
+        json.dumps(command, ensure_ascii=False).encode()  # half a surrogate pair is no text that a disk keeps
+    except (ValueError, RecursionError):
+        raise BadCommand("The message is not JSON, or nested without end, or holds broken characters.") from None
     if not isinstance(command, dict) or command.get("schema") != SCHEMA:
         raise BadCommand(f"The message is not of the schema {SCHEMA}.")
     if command.get("version") != VERSION:
@@ -149,6 +150,8 @@ def parse(value: bytes | None) -> dict[str, Any]:
                        ("resolved_intent", str)):  # fmt: skip
         if type(command.get(name)) is not kind:
             raise BadCommand(f"The command's `{name}` is {command.get(name)!r}; expected {kind.__name__}.")
+    if abs(command["number"]) >= 2**63:
+        raise BadCommand("The command's `number` has more than 63 bits; commands of a key are counted from 1.")
     return command
 
 
