@@ -124,3 +124,17 @@ def test_what_was_not_measured_says_which_script_to_run(asked: str) -> None:
 def test_a_region_that_asks_for_what_there_is_not(asked: str, message: str) -> None:
     with pytest.raises(NoSuchFigure, match=message):
         rendered(region(asked), RESULTS)
+
+
+def test_detectors_stand_beside_each_other() -> None:
+    one = {
+        "false_alarms_per_10k": 0.33,
+        "delay_frames": {"dirt": 9, "light": 201},
+        "missed_of_5": {"dirt": 0, "light": 5},
+    }
+    other = {**one, "missed_of_5": {"dirt": 2, "light": 0}}
+    document_ = document(detectors={"ours": one, "rule": other})
+    text = rendered(region("detectors o4_drift"), {"o4_drift": document_})
+    assert "| detector | false in 10 000 | dirt | light |" in text
+    assert "| ours | 0.33 | 9 | – |" in text
+    assert "| rule | 0.33 | 2 of 5 missed | 201 |" in text

@@ -133,6 +133,26 @@ def _speed(results: Results, _: Sequence[str]) -> str:
     return f"{_rows(figures['rows'])}\n\n{told}"
 
 
+def _detectors(results: Results, stems: Sequence[str]) -> str:
+    """``detectors STEM``: false alarms and delays of everybody who watched the same frames."""
+    (stem,) = _named("detectors", stems, 1)
+    if stem not in results:
+        return _not_yet(stem)
+    found = results[stem]["figures"]["detectors"]
+    shifts = next(iter(found.values()))["delay_frames"]
+    rows = [
+        [name, f"{one['false_alarms_per_10k']:g}", *(_delay(one, shift) for shift in shifts)]
+        for name, one in found.items()
+    ]
+    return table(("detector", "false in 10 000", *shifts), rows)
+
+
+def _delay(one: Mapping[str, Any], shift: str) -> str:
+    """Frames until it was found, and how many of five streams were missed where any was."""
+    missed = one["missed_of_5"][shift]
+    return "–" if missed == 5 else str(one["delay_frames"][shift]) if not missed else f"{missed} of 5 missed"
+
+
 def _vlm_bench(results: Results, _: Sequence[str]) -> str:
     """``vlm-bench``: the whole table of ``foveola bench``."""
     if "v_bench" not in results:
@@ -194,6 +214,7 @@ SHOWN: dict[str, Callable[[Results, Sequence[str]], str]] = {
     "machine": _machine,
     "value": _value,
     "speed": _speed,
+    "detectors": _detectors,
     "vlm-bench": _vlm_bench,
     "accuracy": _accuracy,
     "confusion": _confusion,

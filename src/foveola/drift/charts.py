@@ -44,7 +44,7 @@ class MeanChart:
 
     def distance(self, mean: Floats) -> float:
         """How far the moving mean is from the reference, in units in which independent frames give about 1."""
-        return float((mean**2).sum() * (2 - self.memory) / self.memory)
+        return float(mean @ mean) * (2 - self.memory) / self.memory
 
     def peaks(self, residuals: Floats, order: np.ndarray) -> Floats:
         """The greatest distance of each run: ``residuals`` [N, WAVES] taken in the ``order`` int [runs, steps]."""

@@ -36,5 +36,6 @@ class Whitening:
 
     def __call__(self, values: Floats, row: int) -> Floats:
         """[T] → [T], from the mean of class ``row``, at most ``FARTHEST`` each way."""
-        white: Floats = np.clip((values - self.means[row]) @ self.axes, -FARTHEST, FARTHEST)
+        white: Floats = (values - self.means[row]) @ self.axes
+        white = np.minimum(np.maximum(white, -FARTHEST), FARTHEST)
         return white
