@@ -47,6 +47,7 @@ Data = tuple[Floats, Labels, Floats, Labels]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/defects"), help="pictures and manifest.csv")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default: {ROUNDS}")
     parser.add_argument("--workers", type=int, default=1, help="federations at once (default: 1)")
     parser.add_argument("--seeds", type=int, default=3, help="federations without attackers (default: 3)")
     parser.add_argument("--features", type=Path, metavar="FILE", help="keep the features there, or take them (.npz)")
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], list
     quick = arguments.quick
     real = not quick and (arguments.data / "manifest.csv").is_file()
     data = picture_data(arguments.data, arguments.features, tell) if real else synthetic_data(quick)
-    options = SimulationOptions(nodes=20 if quick else NODES, rounds=10 if quick else ROUNDS)
+    options = SimulationOptions(nodes=20 if quick else NODES, rounds=10 if quick else arguments.rounds)
     tell("one place, and every federation")
     central = accuracy(options.problem.centralised(data[0], data[1], 1000), data[2], data[3])
     tasks = planned(data[0].shape[1], options, 1 if quick else arguments.seeds)
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], list
     tell("closing a round")
     closing_ms = closing()
     figures: dict[str, Any] = {
-        "options": asdict(options), "agreed": asdict(FederationOptions(width=data[0].shape[1])), "compared": found,
+        "options": asdict(options), "compared": found,
         "attacked": attacked, "closing_ms": closing_ms, "rules_cpu_ms": rules(),
     }  # fmt: skip
     return figures, bars(found, attacked, closing_ms)
@@ -90,7 +91,7 @@ Task = tuple[SimulationOptions, FederationOptions]
 def planned(width: int, options: SimulationOptions, seeds: int) -> dict[tuple[str, str], Task]:
     """Every federation: ours by seed; two whose server does less; ours and the bare mean under each attack (the latter
     over fewer rounds: it does not get better)."""
-    ours = FederationOptions(width=width)
+    ours = FederationOptions.over(options.rounds, width=width)
     tasks: dict[tuple[str, str], Task] = {("clean", str(n)): (replace(options, seed=n), ours) for n in range(seeds)}
     for rule in ("mean", "centred"):
         less = FederationOptions(width=width, rule=rule, server="plain")
@@ -99,7 +100,7 @@ def planned(width: int, options: SimulationOptions, seeds: int) -> dict[tuple[st
     for attack in ATTACKS:
         bad = replace(options, malicious=MALICIOUS, attack=attack)
         tasks["ours", attack] = bad, ours
-        tasks["bare mean", attack] = replace(bad, rounds=min(options.rounds, 40)), bare
+        tasks["bare mean", attack] = replace(bad, rounds=min(options.rounds, 20)), bare
     return tasks
 
 

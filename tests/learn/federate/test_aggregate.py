@@ -54,7 +54,7 @@ def test_centred_clipping_holds_where_the_mean_collapses() -> None:
 @pytest.mark.parametrize("evil", [-50.0, 50.0, -0.05])
 def test_a_minority_moves_the_bounded_mean_no_more_than_its_number(evil: float) -> None:
     updates = attacked(evil)
-    found = bounded_mean(updates, EVEN)
+    found = bounded_mean(updates, EVEN, BOUND)
     norm = float(np.median(np.linalg.norm(updates, axis=1)))
     assert np.linalg.norm(found - 0.8 * TRUE) <= 0.2 * BOUND * norm + 0.01
     assert found.min() > 0.005  # it still points where the honest ones do
@@ -65,8 +65,24 @@ def test_the_bounded_mean_keeps_what_only_one_node_knows() -> None:
     updates[0] = 0
     updates[0, 0] = -float(np.linalg.norm(TRUE))
     weights = np.full(80, 1 / 80)
-    without = bounded_mean(np.delete(updates, 0, axis=0), np.full(79, 1 / 79))
-    assert bounded_mean(updates, weights)[0] - without[0] == pytest.approx((updates[0, 0] - without[0]) / 80, rel=0.05)
+    without = bounded_mean(np.delete(updates, 0, axis=0), np.full(79, 1 / 79), BOUND)
+    assert bounded_mean(updates, weights, BOUND)[0] - without[0] == pytest.approx(
+        (updates[0, 0] - without[0]) / 80, rel=0.05
+    )
+
+
+def test_flipped_updates_do_not_count_and_nodes_at_rest_do() -> None:
+    flipped = np.concatenate([HONEST, -20 * HONEST[:20]])
+    found, scores = aggregate(
+        "bounded", flipped, np.full(100, 7), np.zeros(100), centre=ZEROS, clip=1.0, weight_cap=2.0
+    )
+    assert (scores[:80] > 0).all()
+    assert (scores[80:] < 0).all()
+    assert found == pytest.approx(HONEST.mean(axis=0), abs=1e-3)
+    different = RNG.standard_normal((80, 64)).astype(np.float32) / 20
+    at_rest = different - different.mean(axis=0)  # near the end: everybody pulls against the rest
+    _, later = aggregate("bounded", at_rest, np.full(80, 7), scores[:80], centre=ZEROS, clip=1.0, weight_cap=2.0)
+    assert (later > 0).all()
 
 
 def test_all_rules_agree_where_all_nodes_do() -> None:

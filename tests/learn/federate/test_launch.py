@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,18 @@ def free_port() -> int:
     return port
 
 
+def until_listening(port: int) -> None:
+    """A SuperNode whose connection is accepted and closed again, as the relay would do, gives up."""
+    for _ in range(2 * PATIENCE_S):
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            time.sleep(0.5)
+        else:
+            return
+    raise AssertionError("the SuperLink never listened")
+
+
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.skipif(
@@ -113,6 +126,7 @@ def test_two_sites_train_a_prompt_over_tls_and_the_wire_shows_nothing_of_them(tm
             [*foveola, "server", "--folder", str(tmp_path / "server"), "--port", str(port), *tls, *settings]
         )
         try:
+            until_listening(port)
             for number in (0, 1):
                 own = tmp_path / f"own{number}.npz"
                 np.savez(own, features=features[number::2], labels=labels[number::2])

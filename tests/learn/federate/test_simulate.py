@@ -37,6 +37,15 @@ def test_the_gradient_is_that_of_the_loss() -> None:
     assert slope == pytest.approx((ahead - behind) / 0.006, rel=1e-2)
 
 
+def test_steps_in_what_the_features_span_are_those_of_the_gradient() -> None:
+    problem = Problem(l2=0.01)
+    prompt = np.random.default_rng(6).standard_normal((16, 48)).astype(np.float32)
+    wanted = prompt
+    for _ in range(10):
+        wanted = wanted - np.float32(problem.rate) * problem.gradient(wanted, FEATURES[:13], LABELS[:13])
+    assert problem.train(prompt, FEATURES[:13], LABELS[:13], 10) == pytest.approx(wanted, abs=1e-5)
+
+
 def test_shards_hold_every_picture_once_and_few_classes() -> None:
     parts = shards(LABELS, 40, 0.1, np.random.default_rng(0))
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(LABELS)))

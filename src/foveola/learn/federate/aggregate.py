@@ -18,6 +18,7 @@ TRIMMED_SHARE = 0.2
 REMEMBERED = 0.97
 """How much of a node's score is left after a round: the early rounds, where honest nodes agree most, tell most."""
 BOUND = 3.0
+"""Medians: at one median, what only one or two nodes know would be held back."""
 _SLACK = 1e-12
 
 
@@ -57,15 +58,27 @@ def centred_clip(updates: Floats, weights: Weights, centre: Floats, radius: floa
     return found
 
 
-def bounded_mean(updates: Floats, weights: Weights) -> Floats:
-    """The weighted mean after every norm was clipped to ``BOUND`` times the median norm: one pass of centred clipping
-    around 0.
+def bounded_mean(updates: Floats, weights: Weights, bound: float) -> Floats:
+    """The weighted mean after every norm was clipped to ``bound`` times the median norm: one pass of centred clipping
+    around 0. A minority of share s pulls by at most s ``bound`` medians."""
+    return weighted_mean(clip_norms(updates, bound * float(np.median(_norms(updates)))), weights)
 
-    A minority of share s pulls by at most s ``BOUND`` medians, and hardly an honest node is held back for being
-    different: at the median itself, what only one or two nodes know would be.
+
+def along(updates: Floats, weights: Weights) -> Weights:
+    """float64 ``[K]``: how far each update goes along with the round, times how much of a direction the round has.
+
+    The direction is the mean bounded to one median, which a fifth of flipped updates cannot turn. Late rounds, in which
+    honest nodes pull in all directions, hardly say anything. An update counts for its own direction too: near the end
+    everybody pulls against the rest, since the sum of all is 0.
     """
-    norms = np.sqrt(np.einsum("ks,ks->k", updates, updates, dtype=np.float64))
-    return weighted_mean(clip_norms(updates, BOUND * float(np.median(norms))), weights)
+    direction, norms = bounded_mean(updates, weights, 1.0), _norms(updates)
+    shares: Weights = (updates @ direction).astype(np.float64) / np.maximum(norms * float(norms.mean()), _SLACK)
+    return shares
+
+
+def _norms(updates: Floats) -> Weights:
+    norms: Weights = np.sqrt(np.einsum("ks,ks->k", updates, updates, dtype=np.float64))
+    return norms
 
 
 def median(updates: Floats) -> Floats:
@@ -99,15 +112,18 @@ def aggregate(
 ) -> tuple[Floats, Weights]:  # fmt: skip
     """One update out of many by ``rule`` (``options.RULES``), after every norm was clipped; and new scores.
 
-    ``scores`` float64 ``[K]`` is how far each node agreed with the others so far, 0 for a new one. Under ``centred`` a
-    node that has pulled against the others for long (score below 0) does not count while most others do; one that is
-    different only now and then stays, which keeps rare classes in.
+    ``scores`` float64 ``[K]`` is how far each node agreed with the others so far, 0 for a new one. Under ``bounded``
+    and ``centred`` a node whose score is below 0 does not count while most others do; what makes a score differs.
     """
     weights, held = capped_weights(examples, weight_cap), clip_norms(updates, clip)
     if rule == "mean":
         return weighted_mean(held, weights), scores
     if rule == "bounded":
-        return bounded_mean(held, weights), scores
+        scores = scores + along(held, weights)
+        trusted = scores >= 0
+        if not trusted.all() and trusted.sum() > len(trusted) / 2:
+            held, weights = held[trusted], weights[trusted] / weights[trusted].sum()
+        return bounded_mean(held, weights, BOUND), scores
     if rule == "median":
         return median(held), scores
     if rule == "trimmed":
