@@ -196,3 +196,20 @@ def test_a_terminal_that_knows_no_chinese_is_no_reason_to_fail() -> None:
     environ = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": "src"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environ, check=False)
     assert (done.returncode, done.stdout) == (0, b"\\u5408\\u683c\n")
+
+
+def test_sigterm_before_the_model_is_there_is_a_clean_end(tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(Path(foveola.__file__).parents[1])}
+    command = [sys.executable, "-m", "foveola", "serve", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environ, cwd=tmp_path, text=True) as server:
+        assert server.stderr is not None
+        assert '"event": "listening"' in server.stderr.readline()
+        server.terminate()
+        assert "Traceback" not in server.stderr.read()
+    assert server.returncode == 0
+
+
+def test_descriptions_keep_their_capitals(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["serve", "--help"])
+    assert "Serve a model over HTTP." in capsys.readouterr().out

@@ -107,7 +107,7 @@ def _parser(asked: str, module: ModuleType | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"foveola {foveola.__version__}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for name, verb in VERBS.items():
-        described = verbs.add_parser(name, help=verb.help, description=verb.help.capitalize() + ".")
+        described = verbs.add_parser(name, help=verb.help, description=f"{verb.help[:1].upper()}{verb.help[1:]}.")
         if name == asked and module is not None:
             module.add_arguments(described)
     return parser

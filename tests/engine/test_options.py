@@ -15,6 +15,8 @@ from foveola.engine.options import EngineOptions, usable_cores
     [
         ({"threads": 0}, "`threads` is 0; expected 1 to 512"),
         ({"threads": 1, "slots": 0}, "`slots` is 0; expected at least 1"),
+        ({"threads": 1, "slots": 10**10}, "`slots` is 10000000000; expected at most 1024"),
+        ({"threads": 1, "red_zone_bytes": 2**21}, "`red_zone_bytes` is 2097152; expected at most 1048576"),
         ({"threads": 1, "spin_us": -1}, "`spin_us` is -1; expected at least 0"),
         ({"threads": 1, "queue_limit": -1}, "`queue_limit` is -1; expected at least 0"),
         ({"threads": 1, "prepare_threads": 0}, "`prepare_threads` is 0; expected at least 1"),

@@ -72,6 +72,24 @@ async def test_the_trace_of_a_failure_is_logged_with_the_requests_id(lines: io.S
     assert "RuntimeError: the cause" in line["trace"]
 
 
+def test_what_asyncio_repeats_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio_log, root, own = (logging.getLogger(name) for name in ("asyncio", None, "foveola.serve"))
+    told: list[str] = []
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(asyncio_log, "filters", [])
+    levels = root.level, own.level
+    try:
+        log.configure()
+        monkeypatch.setattr(root.handlers[0], "emit", lambda record: told.append(record.getMessage()))
+        for _ in range(500):
+            asyncio_log.error("socket.accept() out of system resource")
+        asyncio_log.error("another")
+    finally:
+        root.setLevel(levels[0])
+        own.setLevel(levels[1])
+    assert told == ["socket.accept() out of system resource", "another"]
+
+
 def test_foreign_logs_become_json_too() -> None:
     record = logging.LogRecord("uvicorn", logging.WARNING, "", 0, "line %s\n", ("a",), None)
     line = json.loads(JsonLines().format(record))

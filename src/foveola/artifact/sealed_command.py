@@ -75,6 +75,10 @@ def _made(path: Path) -> SealKey:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise Invalid(f"The key cannot be written to {path.name}: {error.strerror}.", field="key") from None
-    with os.fdopen(handle, "w", encoding="ascii") as stream:
-        stream.write(master.hex() + "\n")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(master.hex() + "\n")
+    except OSError as error:  # a full disk: half a key is worse than none
+        path.unlink(missing_ok=True)
+        raise Invalid(f"The key cannot be written to {path.name}: {error.strerror}.", field="key") from None
     return SealKey(master)

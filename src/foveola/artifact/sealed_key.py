@@ -94,7 +94,7 @@ def find_key(options: SealOptions) -> SealKey:
     if options.key_command is not None:
         return SealKey(_asked(options.key_command))
     raise NoKey(
-        "These weights are sealed and there is no key: set FOVEOLA_SEAL_KEY_FILE to a file with 32 hexadecimal digits, "
+        "There is no key for sealed weights: set FOVEOLA_SEAL_KEY_FILE to a file with 32 hexadecimal digits, "
         "FOVEOLA_SEAL_KEY to the digits, or FOVEOLA_SEAL_KEY_COMMAND to a command that prints them."
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from foveola.engine.providers import NAMES
 
 MAX_THREADS = 512
+MOST = {"slots": 1024, "eyes": MAX_THREADS, "prepare_threads": MAX_THREADS, "red_zone_bytes": 1024 * 1024}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,9 @@ class EngineOptions:
         for name in (*one, "failures_until_dead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; expected at least 1.")
+        for name, most in MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; expected at most {most}.")
         for name in ("stall_after_s", "patience_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+import threading
 from pathlib import Path
 
 from foveola.bridge.options import BridgeOptions
@@ -34,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="settings file (default: foveola.toml, if any)")
 
 
+def _end(*_: object) -> None:
+    """Nothing has been let in yet: the end is a clean one."""
+    raise SystemExit(0)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Raises ``BadSetting``, ``CannotListen``, ``Unavailable`` (no such bundle)."""
     flags = {name: getattr(arguments, name) for name in ("bundle", "host", "port", "role", "vision_url")}
@@ -49,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     ring = NO_KEYS if options.keys_file is None else read_keys(options.keys_file)
     bridge = resolve(BridgeOptions, "bridge", file=arguments.config, environ=os.environ)
     configure()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _end)  # until the server has its own handler, which finishes what runs
     desk = open_desk(bridge, ring)
     with listen(options.host, options.port) as listening:
         from foveola.engine.options import EngineOptions

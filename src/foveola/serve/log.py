@@ -52,6 +52,23 @@ def _scrubbed(value: Any, scrub: Scrub) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else scrub(str(value))
 
 
+class _Repeats(logging.Filter):
+    """Lets the same line through once in ``every_s``: asyncio tells of every connection that it cannot accept."""
+
+    def __init__(self, every_s: float = 10.0) -> None:
+        super().__init__()
+        self._every_s = every_s
+        self._last = ("", -every_s)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether ``record`` is told."""
+        message = record.getMessage()
+        if message == self._last[0] and record.created - self._last[1] < self._every_s:
+            return False
+        self._last = (message, record.created)
+        return True
+
+
 def configure(level: int = logging.INFO) -> None:
     """Send every log of the process to stderr as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
@@ -59,6 +76,7 @@ def configure(level: int = logging.INFO) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    logging.getLogger("asyncio").filters[:] = [_Repeats()]
     _LOGGER.setLevel(level)
 
 
