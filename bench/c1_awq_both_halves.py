@@ -1,6 +1,7 @@
 """The embedded model at 4 bits in both halves, through the real engine, against itself unrounded and round-to-nearest.
 
 All answer the same questions about held-out pictures; a task's drop is paired by question, with a bootstrap interval.
+What needs no samples, or is there for comparison only, is made once; both halves with every seed's own samples.
 Embedding, head and patch kernel have 8 bits. Bytes are those of the checkpoint's tensors against 4 per parameter.
 """
 
@@ -33,6 +34,7 @@ from foveola.lower.compile import compile_checkpoint
 from foveola.tiny.exam import Question
 
 DROP_POINTS, SMALLER = 0.5, 5.0
+OURS = "awq, both halves"
 MAX_TOKENS = 48
 
 
@@ -41,23 +43,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", default=home)
     parser.add_argument("--data", type=Path, metavar="DIR", required=True, help="the project's data folder")
     parser.add_argument("--group", type=int, metavar="N", default=32)
-    parser.add_argument("--samples", type=int, metavar="N", default=128)
+    parser.add_argument("--samples", type=int, metavar="N", default=64)
     parser.add_argument("--seeds", type=int, metavar="N", default=3)
     parser.add_argument("--questions", type=int, metavar="N", help="at most so many; default: all")
     parser.add_argument("--generated", type=int, metavar="N", default=200, help="generated scenes, and as many labels")
 
 
-def ways(group: int) -> dict[str, tuple[Step, ...]]:
+def ways(group: int, *, all_of_them: bool) -> dict[str, tuple[Step, ...]]:
+    """Name -> steps: ours, and once what it is compared with."""
     blocks = ("model.visual.blocks.*", "model.visual.merger.*", "model.language_model.layers.*")
     half = HalfOptions(4, group)
-    return {
-        "round-to-nearest": (
-            Round(blocks, f"int4/{group}"),
-            Round(("*.embed_tokens", "*.patch_embed.proj"), "int8/32"),
-        ),
+    nearest = (Round(blocks, f"int4/{group}"), Round(("*.embed_tokens", "*.patch_embed.proj"), "int8/32"))
+    compared: dict[str, tuple[Step, ...]] = {
+        "round-to-nearest": nearest,
         "awq, decoder only": (Awq(vision="off", decoder=half),),
-        "awq, both halves": (Awq(vision=half, decoder=half),),
     }
+    return {**(compared if all_of_them else {}), OURS: (Awq(vision=half, decoder=half),)}
 
 
 def answers(bundle: Path, paper: Sequence[Question]) -> tuple[list[Marked], float]:
@@ -106,7 +107,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         for seed in range(1 if arguments.quick else arguments.seeds):
             count = 24 if arguments.quick else arguments.samples
             samples = training_samples(arguments.data, folder / f"samples-{seed}", count, seed=seed)
-            for number, (name, steps) in enumerate(ways(arguments.group).items()):
+            for number, (name, steps) in enumerate(ways(arguments.group, all_of_them=not seed).items()):
                 tell(f"seed {seed}: {name}")
                 place = folder / f"{seed}-{number}"
                 made = compress(source.path, Recipe(steps, calibration=samples, seed=seed), place)
@@ -118,9 +119,9 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
                 held = sum(info.bytes for info in made.tensors.values())
                 points.append({**_point(name, held, after, latency), "bundle_bytes": size})
                 tell(f"seed {seed}: {name}: {found[name][-1]['all']} points lost")
-    ours = found["awq, both halves"]
+    ours = found[OURS]
     worst = max(float(np.mean([seed[task][0] for seed in ours])) for task in ours[0] if task != "all")
-    smaller = whole_bytes / min(p["bytes"] for p in points if p["name"] == "awq, both halves")
+    smaller = whole_bytes / min(p["bytes"] for p in points if p["name"] == OURS)
     figures = {
         "model_hash": source.model_hash,
         "questions": len(paper),

@@ -28,13 +28,14 @@ from foveola.compress.bits import Limits, Option, assign
 from foveola.compress.example import Example, predicted
 from foveola.compress.precision import answers_of, ties_of
 from foveola.compress.samples import read_examples
-from foveola.compress.sensitivity import Sensitivity, measure, relative_weight_error
+from foveola.compress.sensitivity import Sensitivity, measure, relative_weight_error, tried_cost
 from foveola.family import Family, family_of
 from foveola.weights.loading import load
 from foveola.weights.packed import grid_of, in_blocks
 
 BITS, BLOCK, AVERAGE = (2, 4, 8), 64, 3.0
 SPEARMAN = 0.9
+OURS = "fisher, the fewest bits tried"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--assignments", type=int, metavar="N", default=24, help="random ones per seed")
     parser.add_argument("--calibration", type=int, metavar="N", default=48, help="samples")
     parser.add_argument("--held-out", type=int, metavar="N", default=48, help="samples that divergence is measured on")
+    parser.add_argument("--trials", type=int, metavar="N", default=8, help="samples that 2 bits are tried on")
     parser.add_argument("--longest", type=int, metavar="N", default=128, help="tokens of a text")
 
 
@@ -107,7 +109,8 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     found = []
     for seed in range(seeds):
         calibration = examples(arguments, checkpoint, counts[0], seed, held_out=False)
-        found.append(one_seed(subject, calibration, counts[2], seed, tell))
+        trials = 2 if arguments.quick else arguments.trials
+        found.append(one_seed(subject, calibration, trials, counts[2], seed, tell))
     uniform = subject.divergence(dict.fromkeys(paths, int(AVERAGE)))
     figures = {
         "model": checkpoint.name,
@@ -123,7 +126,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     bars = [
         Bar(
             "Spearman of predicted and measured divergence (least of the seeds)",
-            min(one["spearman"]["fisher"] for one in found),
+            min(one["spearman"][OURS] for one in found),
             SPEARMAN,
         ),
         Bar("uniform 3 bits has so many times our divergence (least)", uniform / worst, 1.0),
@@ -132,7 +135,9 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     return figures, bars
 
 
-def one_seed(subject: Subject, calibration: list[Example], count: int, seed: int, tell: Tell) -> dict[str, Any]:
+def one_seed(
+    subject: Subject, calibration: list[Example], trials: int, count: int, seed: int, tell: Tell
+) -> dict[str, Any]:
     tell(f"seed {seed}: sensitivities")
     paths = list(subject.exact)
     known = measure(subject.model, paths, answers_of(subject.model, calibration), seed=seed)
@@ -141,6 +146,13 @@ def one_seed(subject: Subject, calibration: list[Example], count: int, seed: int
         "fisher": {key: known[key[0]].cost(subject.exact[key[0]], w) for key, w in errors.items()},
         "weight norm": {key: relative_weight_error(subject.exact[key[0]], w) for key, w in errors.items()},
         "output error": {key: known[key[0]].relative_error(subject.exact[key[0]], w) ** 2 for key, w in errors.items()},
+    }
+    tell(f"seed {seed}: every layer alone in {min(BITS)} bits")
+    samples = answers_of(subject.model, calibration[:trials])
+    whole = [one().log_softmax(-1) for one in samples]
+    costs[OURS] = {
+        key: tried_cost(subject.model, key[0], weight, samples, whole) if key[1] == min(BITS) else costs["fisher"][key]
+        for key, weight in errors.items()
     }
     del errors
     spearman = ranks(subject, costs, count, seed, tell)
@@ -179,7 +191,7 @@ def choices(
     for name, cost in costs.items():
         options = {p: [Option(str(b), cost[p, b], sizes[p] * b / 8, b) for b in BITS] for p in sizes}
         solved = assign(options, Limits(bits=AVERAGE), weights=sizes, ties=ties)
-        found["ours" if name == "fisher" else f"program over {name}"] = {p: int(b) for p, b in solved.storage.items()}
+        found["ours" if name == OURS else f"program over {name}"] = {p: int(b) for p, b in solved.storage.items()}
     for metric, sensitivities in nncf_metrics(subject.exact, known).items():
         found[f"nncf {metric}"] = by_ratio(sensitivities, sizes)
     order = np.random.default_rng(seed).permutation(len(sizes))

@@ -53,6 +53,13 @@ def test_more_bits_cost_less_and_weigh_more() -> None:
     assert found[0].bytes < found[1].bytes < found[2].bytes
 
 
+def test_two_bits_are_tried_where_there_is_a_trial() -> None:
+    weight, known = torch.randn(16, 128), _known(16, 128)
+    predicted, tried = options_of(weight, known, _FORMATS), options_of(weight, known, _FORMATS, trial=lambda w: 7.0)
+    assert [one.cost for one in tried] == [7.0 if one.bits == 2 else one.cost for one in predicted]
+    assert any(one.bits == 2 for one in tried)
+
+
 def test_gptq_costs_less_than_the_nearest_where_inputs_correlate() -> None:
     torch.manual_seed(0)
     x = torch.randn(500, 8) @ torch.randn(8, 64) + 0.1 * torch.randn(500, 64)

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the workshop is not installed")
 from torch import nn  # noqa: E402
 
-from foveola.compress.sensitivity import Sensitivity, _probe, measure, relative_weight_error  # noqa: E402
+from foveola.compress.sensitivity import Sensitivity, _probe, measure, relative_weight_error, tried_cost  # noqa: E402
 from foveola.exchange import Invalid  # noqa: E402
 
 
@@ -63,6 +63,18 @@ def test_predicted_and_measured_divergence_agree_for_small_errors() -> None:
     after = model(x).log_softmax(-1)
     measured = float((before.exp() * (before - after)).sum(-1).mean())
     assert found.cost(weight, rounded) == pytest.approx(measured, rel=0.5)
+
+
+def test_a_trial_is_the_divergence_itself_and_leaves_the_model_as_it_was() -> None:
+    model = _model()
+    x = torch.randn(8, 6)
+    before, weight = model(x).log_softmax(-1), model.left.weight
+    rounded = weight + torch.randn(weight.shape)
+    found = tried_cost(model, "left", rounded, [lambda: model(x[:5]), lambda: model(x[5:])], [before[:5], before[5:]])
+    assert model.left.weight is weight
+    model.left.weight = nn.Parameter(rounded, requires_grad=False)
+    after = model(x).log_softmax(-1)
+    assert found == pytest.approx(float((before.exp() * (before - after)).sum(-1).mean()), rel=1e-4)
 
 
 def test_errors_in_figures_worked_out_by_hand() -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from foveola.compress.gptq import gptq
 from foveola.compress.latency import LatencyTable, Shape
 from foveola.compress.rounding import matrices
 from foveola.compress.samples import read_examples
-from foveola.compress.sensitivity import Sensitivity, measure, relative_weight_error
+from foveola.compress.sensitivity import Logits, Sensitivity, measure, relative_weight_error, tried_cost
 from foveola.compress.steps import Workbench, step
 from foveola.compress.stream import Changed, rewrite
 from foveola.exchange import Invalid
@@ -40,6 +41,7 @@ from foveola.weights.store import packed_entry, packed_tensors
 
 RECORD, PREFETCH = "precision.json", "prefetch.json"
 ALIGNMENT = 16
+TRIED_BITS = 2
 PRESETS: Mapping[str, tuple[str, str]] = {
     "int4+fp16": ("int4/32", "fp16"),
     "int4+fp32": ("int4/32", "fp32"),
@@ -67,9 +69,11 @@ def options_of(
     formats: Sequence[Format],
     rounding: Rounding = "nearest",
     times: Callable[[int, int, Format], tuple[float, float]] | None = None,
+    trial: Callable[[Tensor], float] | None = None,
 ) -> list[Option]:
     """The ways to store a matrix, with predicted cost; formats whose rows would not lie on 128-bit boundaries are left
-    out. ``times`` gives (prefill, decode) milliseconds of K, N and a format.
+    out. ``times`` gives (prefill, decode) milliseconds of K, N and a format; ``trial`` what rounded weights cost that
+    have so few bits (``TRIED_BITS``) that the prediction does not reach as far.
 
     Raises ``Invalid`` where no format is left.
     """
@@ -79,7 +83,8 @@ def options_of(
             continue
         packed = packing(rounding)(weight_NK, known.gram, form)
         prefill, decode = times(weight_NK.shape[1], weight_NK.shape[0], form) if times else (0.0, 0.0)
-        cost = known.cost(weight_NK, packed.dequantised())
+        rounded = packed.dequantised()
+        cost = known.cost(weight_NK, rounded) if trial is None or form.bits > TRIED_BITS else trial(rounded)
         found.append(Option(str(form), cost, packed.nbytes, form.bits, prefill, decode))
     if not found:
         raise Invalid(
@@ -108,15 +113,22 @@ def choose(
     rounding: Rounding = "nearest",
     times: Callable[[int, int, Format], tuple[float, float]] | None = None,
     ties: Sequence[Sequence[str]] = (),
+    samples: Sequence[Logits] = (),
     told: Callable[[str], None] = lambda path: None,
 ) -> tuple[Assignment, dict[str, list[Option]]]:
-    """The assignment for the layers in ``known``, and all the options that it was chosen from."""
+    """The assignment for the layers in ``known``, and all the options that it was chosen from.
+
+    Formats of 2 bits are tried on ``samples``, where there are some, one layer at a time.
+    """
     options = {}
+    with torch.no_grad():
+        whole = [sample().log_softmax(-1) for sample in samples]
     for path, one in known.items():
         told(path)
         weight = model.get_submodule(path).weight
         assert isinstance(weight, Tensor)
-        options[path] = options_of(weight, one, formats, rounding, times)
+        trial = partial(tried_cost, model, path, samples=samples, whole=whole) if samples else None
+        options[path] = options_of(weight, one, formats, rounding, times, trial)
     weights = {path: int(model.get_submodule(path).weight.numel()) for path in known}  # type: ignore[operator]
     return assign(options, limits, weights=weights, ties=ties), options
 
@@ -159,6 +171,7 @@ class Precision:
     size_bytes bytes of all of them, scales counted, at most
     prefill_ms, decode_ms  time of their products on this machine, at most, over ``prefill_rows`` rows and over one
     rounding   nearest or gptq
+    trials     samples that formats of 2 bits are tried on, one layer at a time; 0: their cost is predicted, too
     follow     follow the errors of the result through the blocks, on the first sample, into the record
     dma        a chip with DMA engines: the order of transfers is written to ``prefetch.json``
     """
@@ -173,8 +186,13 @@ class Precision:
     prefill_rows: int = 256
     rounding: Rounding = "gptq"
     tie_attention: bool = True
+    trials: int = 8
     follow: bool = True
     dma: Dma | None = None
+
+    def __post_init__(self) -> None:
+        if self.trials < 0:
+            raise ValueError(f"trials is {self.trials}; expected 0 or more")
 
     def run(self, source: Checkpoint, folder: Path, bench: Workbench) -> Finding:
         """Measure, choose and pack. Raises ``Invalid`` for limits that cannot be kept."""
@@ -191,8 +209,9 @@ class Precision:
         paths = matched_any(wanted, candidates)
         bench.tell("sensitivities", 0.05)
         examples = read_examples(bench.calibration, source, family)
-        known = measure(model, paths, answers_of(model, examples), seed=bench.seed)
-        assignment, options = self._choice(model, family, known, bench)
+        answers = answers_of(model, examples)
+        known = measure(model, paths, answers, seed=bench.seed)
+        assignment, options = self._choice(model, family, known, answers[: self.trials], bench)
         packed = _packed(model, known, assignment, self.rounding)
         record = record_of(model, known, assignment, options, packed)
         if self.follow:
@@ -218,7 +237,12 @@ class Precision:
         )
 
     def _choice(
-        self, model: nn.Module, family: Family, known: Mapping[str, Sensitivity], bench: Workbench
+        self,
+        model: nn.Module,
+        family: Family,
+        known: Mapping[str, Sensitivity],
+        samples: Sequence[Logits],
+        bench: Workbench,
     ) -> tuple[Assignment, dict[str, list[Option]]]:
         storages = (PRESETS[self.preset][0],) if self.preset else self.storages
         formats = [_format(text) for text in storages]
@@ -232,6 +256,7 @@ class Precision:
             rounding=self.rounding,
             times=measured_times(LatencyTable(), self.prefill_rows) if timed else None,
             ties=ties_of(family, list(known)) if self.tie_attention else (),
+            samples=samples,
             told=lambda path: bench.tell(f"ways to store {path}", 0.5),
         )
 
@@ -277,7 +302,7 @@ def record_of(
         rounded = packed[path].dequantised()
         layers[path] = {
             "storage": storage,
-            "predicted_kl": known[path].cost(weight, rounded),
+            "predicted_kl": next(one.cost for one in options[path] if one.storage == storage),
             "relative_output_error": known[path].relative_error(weight, rounded),
             "relative_weight_error": relative_weight_error(weight, rounded),
             "weights": weight.numel(),

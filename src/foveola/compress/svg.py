@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 560, 320, 62, 40
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _LEGEND = 560, 320, 78, 40, 190
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ def scatter(
         )
     for number, group in enumerate(g for g in groups if g):
         colour = _COLOURS[groups.index(group) % len(_COLOURS)]
-        parts.append(f'<text x="{_LEFT + 12}" y="{24 + 16 * number}" fill="{colour}">{escape(group)}</text>')
-    return _svg(parts, _HEIGHT)
+        parts.append(f'<text x="{_WIDTH}" y="{24 + 16 * number}" fill="{colour}">{escape(group)}</text>')
+    return _svg(parts, _HEIGHT, _WIDTH + (_LEGEND if any(groups) else 0))
 
 
 def bars(values: Sequence[tuple[str, float]], label: str) -> str:
@@ -122,5 +122,5 @@ def _frame(xs: _Axis, ys: _Axis, x_label: str, y_label: str) -> list[str]:
     return parts
 
 
-def _svg(parts: Sequence[str], height: int) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img">{"".join(parts)}</svg>'
+def _svg(parts: Sequence[str], height: int, width: int = _WIDTH) -> str:
+    return f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">{"".join(parts)}</svg>'

@@ -40,8 +40,9 @@ def read_tensor(checkpoint: Checkpoint, name: str) -> Tensor:
         raise Damaged(f"{info.file}: the tensor {name[:80]!r} is {info.dtype}; expected one of {', '.join(_DTYPES)}.")
     with checkpoint.file(info.file).open("rb") as stream:
         stream.seek(info.start)
-        raw = bytearray(stream.read(info.bytes))
-    if len(raw) != info.bytes:
+        raw = bytearray(info.bytes)
+        held = stream.readinto(raw)
+    if held != info.bytes:
         raise Damaged(f"{info.file} is truncated. Copy the checkpoint again, whole.")
     if not raw:
         return torch.empty(info.shape, dtype=_DTYPES[info.dtype])
