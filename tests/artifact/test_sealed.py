@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
+import os
 import random
 import shutil
 import sys
@@ -238,9 +241,31 @@ def test_the_commands_seal_and_change_the_key(
     monkeypatch.setenv("FOVEOLA_SEAL_KEY_FILE", str(old))
     assert main(["rekey", str(first), "--out", str(second)]) == 2
     assert "is sealed already; name the new key" in capsys.readouterr().err
+    assert main(["rekey", str(first), "--out", str(first), "--make-key", str(new)]) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert not new.exists()  # nothing was sealed under it
     assert main(["rekey", str(first), "--out", str(second), "--make-key", str(new)]) == 0
     monkeypatch.setenv("FOVEOLA_SEAL_KEY_FILE", str(new))
     assert Bundle.open(second).read("model.json") == plain.read("model.json")
     assert main(["inspect", str(second), "--json"]) == 0
     assert main(["inspect", str(first)]) == 2
     assert "is sealed under the key" in capsys.readouterr().err
+
+
+def test_half_a_key_is_not_left_on_a_full_disk(
+    plain: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def opened(handle: int, *_: object, **__: object) -> Full:
+        os.close(handle)
+        return Full()
+
+    monkeypatch.setattr(os, "fdopen", opened)
+    key = tmp_path / "new.key"
+    assert main(["seal", str(plain.path), "--out", str(tmp_path / "sealed"), "--make-key", str(key)]) == 2
+    assert "The key cannot be written to new.key: No space left on device." in capsys.readouterr().err
+    assert not key.exists()
+    assert not (tmp_path / "sealed").exists()

@@ -36,7 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         sealed = seal_bundle(bundle, arguments.out, key, replace=arguments.replace)
     except FileExistsError as error:
+        _forget(arguments.make_key)
         raise Invalid(f"{error}.", field="out") from None
+    except BaseException:
+        _forget(arguments.make_key)
+        raise
     if options.audit is not None:
         AuditLog(options.audit).append(
             "sealed",
@@ -51,6 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"{arguments.out}: {len(sealed.files)} files sealed under the key {key.fingerprint}")
     return 0
+
+
+def _forget(made: Path | None) -> None:
+    """Nothing was sealed under the key that was made for it, and its name is free for the next try."""
+    if made is not None:
+        made.unlink(missing_ok=True)
 
 
 def _new_key(arguments: argparse.Namespace, options: SealOptions, *, sealed: bool) -> SealKey:

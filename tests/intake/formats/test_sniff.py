@@ -24,7 +24,8 @@ def test_every_tiff(mark: bytes) -> None:
     [
         (b"\0\0\0\x20ftypavif", "AVIF"), (b"\0\0\0\x20ftypheic", "HEIC"), (b"\0\0\0\x0cjP  \r\n\x87\n", "JPEG 2000"),
         (b"%PDF-1.7", "PDF"), (b"8BPS\0\1", "Photoshop"), (b"\0\0\1\0\1", "ICO"), (b"P6 1 1 255 abc", "PNM"),
-        (b"qoif", "QOI"), (b"<svg xmlns", "SVG"), (b"<!DOCTYPE html>", "HTML"),
+        (b"qoif", "QOI"), (b"<svg xmlns", "SVG"), (b"<!DOCTYPE svg>", "HTML or XML"),
+        (b"\0\0\2\0" + bytes(8), "CUR or TGA"),
     ],
 )  # fmt: skip
 def test_a_known_format_that_is_not_served_is_named(data: bytes, name: str) -> None:
