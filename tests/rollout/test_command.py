@@ -29,9 +29,18 @@ def test_envoys_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main([*given, "--endpoint", "v2=127.0.0.1:2"]) == 0
     assert capsys.readouterr().out == "v1:90 v2:10\n"
     assert sorted(one.name for one in (tmp_path / "xds").iterdir()) == ["bootstrap.json", "cds.json", "rds.json"]
+    assert main([*given, "--endpoint", "v2=127.0.0.1:70000"]) == 2
+    assert "expected VERSION=HOST:PORT, the port from 1 to 65535" in capsys.readouterr().err
     path.write_text("[]")
     assert main([*given, "--endpoint", "v2=127.0.0.1:2"]) == 2
     assert "is no VisionLanguageModel in JSON" in capsys.readouterr().err
+
+
+def test_the_extender_says_where_it_cannot_listen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollout", "extend", "--port", "99999"]) == 2
+    assert "Cannot listen on port 99999; choose one from 0 to 65535" in capsys.readouterr().err
+    assert main(["rollout", "extend", "--host", "no.such.host.invalid"]) == 2
+    assert "Cannot listen on no.such.host.invalid port 8888" in capsys.readouterr().err
 
 
 def test_the_crds_are_printed_for_kubectl(capsys: pytest.CaptureFixture[str]) -> None:

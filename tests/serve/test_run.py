@@ -196,6 +196,8 @@ def test_a_port_that_is_taken_is_told() -> None:
         listen("no.such.host.invalid", 1)
     with pytest.raises(CannotListen, match="port 1: that is no name of a host. Stop what listens there, or choose"):
         listen("a" * 100, 1)
+    with pytest.raises(CannotListen, match="Cannot listen on port 99999; choose one from 0 to 65535"):
+        listen("127.0.0.1", 99999)
 
 
 def test_replies_are_not_held_back_by_nagle() -> None:

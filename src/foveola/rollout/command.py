@@ -64,8 +64,10 @@ def _extend(arguments: argparse.Namespace) -> int:
     import uvicorn
 
     from foveola.rollout.extender import create_extender
+    from foveola.serve.listen import listen
 
-    uvicorn.run(create_extender(), host=arguments.host, port=arguments.port, log_level="warning")
+    with listen(arguments.host, arguments.port) as listening:
+        uvicorn.Server(uvicorn.Config(create_extender(), log_level="warning")).run(sockets=[listening])
     return 0
 
 
@@ -101,9 +103,10 @@ def _read(path: Path) -> dict[str, Any]:
 def _endpoint(text: str) -> tuple[str, tuple[str, int]]:
     name, equals, address = text.partition("=")
     host, colon, port = address.rpartition(":")
-    if not (equals and colon and name and host and port.isdigit()):
-        raise Invalid(f"--endpoint is {text!r}; expected VERSION=HOST:PORT.")
-    return name, (host, int(port))
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not (equals and colon and name and host and 1 <= number <= 65535):
+        raise Invalid(f"--endpoint is {text!r}; expected VERSION=HOST:PORT, the port from 1 to 65535.")
+    return name, (host, number)
 
 
 def _pack(arguments: argparse.Namespace) -> int:

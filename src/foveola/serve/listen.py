@@ -19,6 +19,8 @@ class CannotListen(Refusal):
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening TCP socket; the event ``listening`` tells its port. Raises ``CannotListen``."""
+    if not 0 <= port <= 65535:  # the system's resolver would take it modulo 65536
+        raise CannotListen(f"Cannot listen on port {port}; choose one from 0 to 65535 with --port.")
     listening: socket.socket | None = None
     try:
         # The protocol is named: asyncio switches Nagle's algorithm off only where it is, and with it on, every reply
