@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.server
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from foveola.drift.observation import observe
 from foveola.drift.options import DriftOptions
 from foveola.drift.reference import calibrate
 from foveola.drift.watch import DriftWatch
-from foveola.exchange import NO_CAMERA, Evidence, Usage
+from foveola.exchange import NO_CAMERA, Damaged, Evidence, Usage
 from foveola.observe import Metrics, Record
 from foveola.serve.drift import watching
 from tests.serve.fake import FakeAnswer, laid, served
@@ -103,6 +105,31 @@ async def test_a_restart_forgets_nothing(reference: Path, tmp_path: Path) -> Non
     again = DriftWatch(options)
     assert again.standings()["left"].raised == watch.standings()["left"].raised
     assert again.standings()["left"].frames == 60
+    assert [(event.alarm, event.frame) for event in again.timeline] == [
+        (event.alarm, event.frame) for event in watch.timeline
+    ]
+    metrics = Metrics(model_hash="0" * 64)
+    watching(again, metrics)  # an alert must not end because the server began anew
+    shares = [line for line in metrics.render().decode().splitlines() if line.startswith("foveola_drift_share{")]
+    assert max(float(line.rsplit(" ", 1)[1]) for line in shares) > 1
+
+
+def test_a_timeline_that_is_none_is_told(reference: Path, tmp_path: Path) -> None:
+    (tmp_path / "state.json.timeline").write_text('[{"at": 1}]')
+    with pytest.raises(Damaged, match="state.json.timeline is no timeline of drift; remove it"):
+        DriftWatch(DriftOptions(reference, tmp_path / "state.json"))
+
+
+def test_an_alarm_keeps_its_frame_unless_it_may_not(reference: Path) -> None:
+    held = io.BytesIO()
+    Image.new("RGB", (800, 600)).save(held, "JPEG")
+    for frames in (True, False):
+        watch, rng = DriftWatch(DriftOptions(reference)), np.random.default_rng(1)
+        take = watching(watch, Metrics(model_hash="0" * 64), frames=frames)
+        for n in range(60):
+            take(replace(record(n, evidence(rng, 4.5)), image=held.getvalue()))
+        kept = watch.timeline[0].frame
+        assert (Image.open(io.BytesIO(kept)).size == (192, 144)) if frames else kept == b""
 
 
 async def test_without_a_reference_it_says_so() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from foveola.drift.monitor import Standing
 from foveola.drift.watch import DriftWatch
 from foveola.exchange import NO_CAMERA
 from foveola.observe import Metrics, Record, definitions
@@ -78,6 +79,13 @@ def watching(watch: DriftWatch, metrics: Metrics, *, frames: bool = True) -> Any
     """A watch for ``observed`` that feeds drift, and tells its figures to ``metrics``. Without ``frames`` no picture is
     kept: where faces and plates are to be erased, the one that came is none to be shown."""
 
+    def publish(name: str, standing: Standing) -> None:
+        for chart, share in standing.shares.items():
+            metrics.set(definitions.DRIFT, share, camera=name, chart=chart)
+            metrics.count(definitions.DRIFT_ALARMS, 0, camera=name, chart=chart)  # it is there before it counts
+        if standing.rule_mean is not None:
+            metrics.set(definitions.DRIFT_RULE, standing.rule_mean, camera=name)
+
     def take(record: Record) -> None:
         if record.outcome != "answered" or record.usage is None or not record.usage.evidence:
             return
@@ -87,11 +95,8 @@ def watching(watch: DriftWatch, metrics: Metrics, *, frames: bool = True) -> Any
         alarms = watch.frame(record.id, camera, record.text, record.usage.evidence[0], image)
         for alarm in alarms:
             metrics.count(definitions.DRIFT_ALARMS, camera=alarm.camera, chart=alarm.chart)
-        name, standing = watch.standing(camera)
-        for chart, share in standing.shares.items():
-            metrics.set(definitions.DRIFT, share, camera=name, chart=chart)
-            metrics.count(definitions.DRIFT_ALARMS, 0, camera=name, chart=chart)  # it is there before it counts
-        if standing.rule_mean is not None:
-            metrics.set(definitions.DRIFT_RULE, standing.rule_mean, camera=name)
+        publish(*watch.standing(camera))
 
+    for name, standing in watch.standings().items():  # what stood before a restart stands now
+        publish(name, standing)
     return take

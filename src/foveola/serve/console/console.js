@@ -230,6 +230,7 @@ function entry(alarm) {
   return make("li", { children: [
     make("strong", { text: word("alarm", values) }),
     make("p", { class: "muted", text: `${time(alarm.at)} · ${word("alarmDetail", values)}` }),
+    make("p", { text: word(`hint_${alarm.chart}`) }),
     ...(alarm.frame_jpeg ? [make("img", { class: "frame", src: `data:image/jpeg;base64,${alarm.frame_jpeg}`, alt: word("driftFrame") })] : []),
     make("img", { class: "maps", src: `data:image/png;base64,${alarm.picture_png}`, alt: word("driftPicture") }),
     make("div", { class: "captions muted", "aria-hidden": "true", children: captions }),
@@ -267,7 +268,7 @@ async function guardLog() {
   try {
     const { verdicts } = await json("v1/verdicts");
     $("guard-note").textContent = word(verdicts.length ? "guardNote" : "guardQuiet");
-    table("guard-log", ["when", "guard", "what", "request", "detail"], verdicts.map((one) => [time(one.at), one.guard, one.outcome,
+    table("guard-log", ["when", "guardName", "what", "request", "detail"], verdicts.map((one) => [time(one.at), one.guard, one.outcome,
       one.id, Object.entries(one.detail).map(([name, value]) => `${name} ${value}`).join(", ")]));
   } catch (error) {
     if (error.status === 401 || error.status === 403) refusedKey.add("guard");
