@@ -18,7 +18,7 @@ from foveola.compress.folding import apply_fold, channels, fits
 from foveola.compress.gptq import descended, gptq, nearest
 from foveola.compress.moments import Moments, gather_moments
 from foveola.compress.rounding import rounded_tensors
-from foveola.compress.scaling import Reader, search_scales
+from foveola.compress.scaling import Reader, search_scales, weighted_error
 from foveola.compress.steps import Workbench
 from foveola.compress.stream import Changed, blocks_of, kept_parameters, rewrite
 from foveola.compress.streamed import Call, calls_of, run_block, stream_blocks
@@ -159,27 +159,34 @@ class _Work:
         token_weights = self._token_weights(stage, block, leader)
         seen = [sample for sample in samples if sample not in set(held_out)]
         moments = gather_moments(module, lambda s: self._run(block, weights, s), seen, held_out, token_weights)
-        scaling = _Scaling(module, stage.options, self._head_dims[stage.half.name], self._bench.seed)
         before = self._run(block, weights, samples[0])
-        original = dict(weights)
+        whole = dict(weights)
         readers = {path: Reader(weights[f"{path}.weight"], self._rows(block, path), self._formats[f"{block}.{path}"])
                    for path in linears}  # fmt: skip
-        scales = scaling.fold(weights, folds, readers, moments) if stage.options.scales else {}
+        plain = {path: _plain_error(one, moments.get(leader[path])) for path, one in readers.items()}
+        scaled: set[str] = set()
+        if stage.options.scales:
+            scaling = _Scaling(module, stage.options, self._head_dims[stage.half.name], self._bench.seed)
+            scaled = scaling.fold(weights, folds, readers, moments)
         _check_unchanged(block, before, self._run(block, weights, samples[0]))
+        kept = {name for name in weights if weights[name] is whole[name]}
+        importance = {path: one.importance for path, one in readers.items()}
+        del whole, readers  # the weights as they came
         packed: dict[str, Packed] = {}
         layers: list[dict[str, Any]] = []
         for path in linears:
-            reader, seen_moments = readers[path], moments.get(leader[path])
-            scale = scales.get(leader[path])
-            made, told = choose(reader, weights[f"{path}.weight"], scale, seen_moments, stage.options)
+            form, name = self._formats[f"{block}.{path}"], "scales" if leader[path] in scaled else ""
+            weight = weights[f"{path}.weight"]
+            made, told = choose(weight, importance[path], form, moments.get(leader[path]), stage.options, name)
             packed[f"{block}.{path}"] = made
             weights[f"{path}.weight"] = made.dequantised()
-            layers.append({"path": f"{block}.{path}", "format": f"int{made.format.bits}/{made.format.block}", **told})
+            layers.append({"path": f"{block}.{path}", "format": f"int{form.bits}/{form.block}", "nearest": plain[path],
+                           **told})  # fmt: skip
         for sample in samples:
             self._hidden[sample] = self._run(block, weights, sample)
         following = stage.blocks.index(block) + 1
         self._entered = stage.blocks[following] if following < len(stage.blocks) else None
-        return _changed(block, tensors, original, weights, packed, layers)
+        return _changed(block, tensors, kept, weights, packed, layers)
 
     def _token_weights(self, stage: _Stage, block: str, leader: dict[str, str]) -> dict[str, list[Tensor]]:
         """Leader -> the weights of every sample's tokens: the gradients of all layers that share its input, summed."""
@@ -222,9 +229,9 @@ class _Scaling:
 
     def fold(
         self, weights: dict[str, Tensor], folds: Sequence[Fold], readers: dict[str, Reader], moments: dict[str, Moments]
-    ) -> dict[str, Tensor]:
-        """Scale ``weights`` in place; leader -> the scale of every column."""
-        scales: dict[str, Tensor] = {}
+    ) -> set[str]:
+        """Scale ``weights``, and ``moments`` to what the scaled layers read, in place; the leaders that were."""
+        scaled: set[str] = set()
         for fold in folds:
             channel_K = channels(self._module, fold, self._head_dim)
             first = fold.targets[0]
@@ -237,57 +244,68 @@ class _Scaling:
             )
             if least < plain:
                 apply_fold(weights, fold, scale, channel_K)
-                scales[first] = scale[channel_K]
-        return scales
+                seen.shrink(scale[channel_K])
+                scaled.add(first)
+        return scaled
 
 
 def choose(
-    reader: Reader, weight_NK: Tensor, scale_K: Tensor | None, moments: Moments | None, options: HalfOptions
+    weight_NK: Tensor,
+    importance_N: Tensor,
+    form: Format,
+    moments: Moments | None,
+    options: HalfOptions,
+    scaled: str = "",
 ) -> tuple[Packed, dict[str, Any]]:
     """What errs least on held-out inputs, and the relative output errors of all that was tried.
 
-    ``weight_NK`` are the weights as folding left them (columns times ``scale_K``, rows divided where they feed others).
+    ``weight_NK`` and ``moments`` are as folding left them; where it did something, ``scaled`` says so in the names.
     """
-    form = reader.form
     if moments is None:
-        return nearest(weight_NK, form), {"chosen": "nearest", "nearest": 0.0, "measured": 0.0, "predicted": 0.0}
-    scale = torch.ones(weight_NK.shape[1]) if scale_K is None else scale_K
-    seen = Moments(moments.gram / scale / scale[:, None], moments.magnitude / scale, moments.held / scale)
-    energy = max(seen.held_error(weight_NK, reader.importance), 1e-30)
-    expected = max(float((((weight_NK @ seen.gram) * weight_NK).sum(1) * reader.importance).sum()), 1e-30)
-    tried: dict[str, Packed] = {"nearest" if scale_K is None else "scales": nearest(weight_NK, form)}
-    shrink = search_clip(weight_NK, seen.gram, form) if options.clip else None
-    prefix = "" if scale_K is None else "scales+"
+        return nearest(weight_NK, form), {"chosen": "nearest", "measured": 0.0, "predicted": 0.0}
+    energy = max(moments.held_error(weight_NK, importance_N), 1e-30)
+
+    def error(made: Packed) -> float:
+        return float((moments.held_error(made.dequantised() - weight_NK, importance_N) / energy) ** 0.5)
+
+    tried: dict[str, Packed] = {scaled or "nearest": nearest(weight_NK, form)}
+    shrink = search_clip(weight_NK, moments.gram, form) if options.clip else None
+    prefix = f"{scaled}+" if scaled else ""
     if shrink is not None:
         tried[f"{prefix}clip"] = nearest(weight_NK, form, shrink)
     if options.gptq:
-        tried[f"{prefix}gptq"] = gptq(weight_NK, seen.gram, form, damping=options.damping)
+        tried[f"{prefix}gptq"] = gptq(weight_NK, moments.gram, form, damping=options.damping)
         if shrink is not None:
-            tried[f"{prefix}clip+gptq"] = gptq(weight_NK, seen.gram, form, shrink_NB=shrink, damping=options.damping)
-
-    def error(made: Packed) -> float:
-        return float((seen.held_error(made.dequantised() - weight_NK, reader.importance) / energy) ** 0.5)
-
+            made = gptq(weight_NK, moments.gram, form, shrink_NB=shrink, damping=options.damping)
+            tried[f"{prefix}clip+gptq"] = made
     errors = {name: error(made) for name, made in tried.items()}
     chosen = min(errors, key=lambda name: errors[name])
     if options.gptq:
-        again = descended(tried[chosen], weight_NK, seen.gram, damping=options.damping)
+        again = descended(tried[chosen], weight_NK, moments.gram, damping=options.damping)
         name = f"{chosen}+descent"
         tried[name], errors[name] = again, error(again)
         chosen = min(chosen, name, key=lambda name: errors[name])
-    moved = tried[chosen].dequantised() - weight_NK
-    predicted = float((((moved @ seen.gram) * moved).sum(1) * reader.importance).sum())
     return tried[chosen], {
         "chosen": chosen,
-        "nearest": _plain_error(reader, moments),
         "measured": errors[chosen],
-        "predicted": (predicted / expected) ** 0.5,
+        "predicted": _predicted(tried[chosen], weight_NK, importance_N, moments),
         "tried": errors,
     }
 
 
-def _plain_error(reader: Reader, moments: Moments) -> float:
+def _predicted(made: Packed, weight_NK: Tensor, importance_N: Tensor, moments: Moments) -> float:
+    """The relative error on the samples that the rounding has seen."""
+
+    def energy(matrix_NK: Tensor) -> float:
+        return weighted_error(matrix_NK, moments.gram, importance_N)
+
+    return float((energy(made.dequantised() - weight_NK) / max(energy(weight_NK), 1e-30)) ** 0.5)
+
+
+def _plain_error(reader: Reader, moments: Moments | None) -> float:
     """Of round-to-nearest on the weights as they came, relative."""
+    if moments is None:
+        return 0.0
     energy = max(moments.held_error(reader.weight, reader.importance), 1e-30)
     error = nearest(reader.weight, reader.form).dequantised() - reader.weight
     return float((moments.held_error(error, reader.importance) / energy) ** 0.5)
@@ -305,7 +323,7 @@ def _check_unchanged(block: str, before: Tensor, after: Tensor) -> None:
 def _changed(
     block: str,
     tensors: dict[str, Tensor],
-    original: dict[str, Tensor],
+    untouched: set[str],
     weights: dict[str, Tensor],
     packed: dict[str, Packed],
     layers: list[dict[str, Any]],
@@ -319,7 +337,7 @@ def _changed(
             kept |= packed_tensors(path, packed[path])
             entries[path] = packed_entry(packed[path])
         else:
-            kept[name] = tensor if weights[inside] is original[inside] else weights[inside]
+            kept[name] = tensor if inside in untouched else weights[inside]
     before = sum(tensor.nbytes for tensor in tensors.values())
     after = sum(tensor.nbytes for tensor in kept.values())
     return Changed(kept, entries, {"before": before, "after": after, "layers": layers})

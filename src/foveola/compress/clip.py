@@ -18,7 +18,7 @@ def search_clip(weight_NK: Tensor, moments_KK: Tensor, form: Format) -> Tensor:
     blocks = in_blocks(weight_NK, form.block)
     count = blocks.shape[1]
     padding = count * form.block - weight_NK.shape[1]
-    wide = torch.nn.functional.pad(moments_KK, (0, padding, 0, padding))
+    wide = torch.nn.functional.pad(moments_KK, (0, padding, 0, padding)) if padding else moments_KK
     own_Bkk = torch.stack(
         [wide[b * form.block : (b + 1) * form.block, b * form.block : (b + 1) * form.block] for b in range(count)]
     )

@@ -26,6 +26,12 @@ class Moments:
         moved = (self.held @ error_NK.t()).square().sum(0)
         return float((moved * importance_N).sum()) / max(1, len(self.held))
 
+    def shrink(self, scale_K: Tensor) -> None:
+        """Make it that of the input divided by ``scale``, in place: a second one would be the largest of a block."""
+        self.gram.div_(scale_K).div_(scale_K[:, None])
+        self.magnitude.div_(scale_K)
+        self.held.div_(scale_K)
+
 
 class _Sum:
     def __init__(self, channels: int) -> None:

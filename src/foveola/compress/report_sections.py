@@ -55,7 +55,7 @@ def bits_of_precision(finding: Finding, checkpoint: Checkpoint) -> str:
     parts = [
         f"<table><tr><th>storage</th><th>matrices</th><th>predicted divergence, nats</th></tr>{rows}</table>",
         "<h3>What every layer costs</h3>",
-        scatter(points, "predicted divergence (modelled)", "relative error of the output (measured)", log=True),
+        scatter(points, "divergence it costs, nats", "relative error of the output (measured)", log=True),
         bars(_worst({path: one["predicted_kl"] for path, one in layers.items()}), "predicted divergence, nats"),
     ]
     if all("weights" in one for one in layers.values()):
