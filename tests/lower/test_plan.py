@@ -124,6 +124,19 @@ def test_a_plan_of_runs_is_written_into_a_bundle_and_read_by_the_engine(random_b
     }
 
 
+@pytest.mark.torch
+def test_the_embedding_has_blocks_that_fit_its_width() -> None:
+    from foveola.lower.plan_command import embedding_for
+    from foveola.weights.formats import Format, parse_storage
+
+    head = parse_storage("int8/128@4")
+    assert embedding_for(head, 1536) == Format(8, 128)
+    assert embedding_for(head, 576) == Format(8, 64)  # SmolLM2
+    assert embedding_for(parse_storage("int4/32@4"), 576) == Format(8, 32)
+    assert embedding_for(head, 100) == "fp16"
+    assert embedding_for("fp32", 576) == "fp16"
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 def test_from_a_checkpoint_to_a_planned_bundle_that_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

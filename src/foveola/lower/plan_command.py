@@ -143,17 +143,34 @@ def _of_checkpoint(arguments: argparse.Namespace, threads: list[int], tell: Call
 def _compile(arguments: argparse.Namespace, storages: Any) -> Bundle:
     from foveola.lower.compile import compile_checkpoint
     from foveola.lower.options import CompileOptions
-    from foveola.weights.formats import Format, parse_storage
+    from foveola.weights.formats import parse_storage
 
     head = parse_storage(storages["head"])
     options = CompileOptions(
         vision=parse_storage(storages.get("vision", "fp32")),
         decoder=parse_storage(storages["decoder"]),
         head=head,
-        embedding=Format(8, head.block) if isinstance(head, Format) else "fp16",
+        embedding=embedding_for(head, _width(Checkpoint.open(arguments.model))),
         max_length=arguments.max_length,
     )
     return compile_checkpoint(arguments.model, arguments.out, options, replace=arguments.replace)
+
+
+def embedding_for(head: Any, width: int) -> Any:
+    """The storage of an embedding ``width`` wide beside a ``head``: 8 bits in blocks that divide its width and are no
+    larger than the head's, or fp16 where there are none, or where the head has more bits."""
+    from foveola.weights.formats import Format
+
+    if not isinstance(head, Format):
+        return "fp16"
+    block = next((block for block in (128, 64, 32, 16) if block <= head.block and width % block == 0), None)
+    return "fp16" if block is None else Format(8, block)
+
+
+def _width(checkpoint: Checkpoint) -> int:
+    from foveola.family import family_of
+
+    return family_of(checkpoint.config).decoder_shape(checkpoint.config).hidden
 
 
 def _of_bundle(
