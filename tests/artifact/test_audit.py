@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,20 @@ def test_a_cut_off_line_is_found_and_nothing_is_appended_to_it(path: Path) -> No
         verify_audit(path)
     with pytest.raises(Damaged, match="ends in the middle of a line"):
         AuditLog(path).append("seen")
+
+
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_disk_that_takes_half_a_line_leaves_the_log_as_it_was(path: Path, room: int) -> None:
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, hard))
+    try:
+        with pytest.raises(OSError):
+            AuditLog(path).append("seen")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before
+    assert AuditLog(path).append("seen").count == 6
 
 
 def test_the_head_shows_that_the_end_was_cut_off(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

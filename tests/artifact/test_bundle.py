@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -278,3 +279,11 @@ def test_overwriting_needs_to_be_asked_for(path: Path) -> None:
     write_bundle(path, name="small", files=bundle_files(evidence_layer=5), replace=True)
     assert Bundle.open(path).model_hash != before
     assert os.listdir(path.parent) == ["small"]
+
+
+def test_a_directory_that_may_not_be_entered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: Path, **__: object) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", closed)  # whoever runs tests as root may enter everything
+    assert refusal(path) == "small cannot be read: Permission denied. Let whoever reads it enter it."

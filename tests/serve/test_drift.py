@@ -97,6 +97,18 @@ async def test_the_camera_comes_in_a_header() -> None:
     assert "`X-Camera` is no name of at most 64 printed characters" in refused.json()["error"]["message"]
 
 
+def test_a_full_disk_stops_neither_answers_nor_alarms(
+    reference: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = DriftWatch(DriftOptions(reference, tmp_path / "gone" / "state.json"))
+    metrics = Metrics(model_hash="0" * 64)
+    drifted(watch, metrics)
+    watch.save()
+    assert "looks" in watch.standings()["left"].raised
+    assert 'chart="looks",model_version="000000000000",region=""} 1.0' in metrics.render().decode()
+    assert "The state of drift cannot be kept in state.json: No such file or directory" in caplog.text
+
+
 async def test_a_restart_forgets_nothing(reference: Path, tmp_path: Path) -> None:
     options = DriftOptions(reference, tmp_path / "state.json")
     watch = DriftWatch(options)

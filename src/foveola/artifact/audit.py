@@ -9,6 +9,7 @@ or moved breaks the chain. Cutting off the end does not: keep the head (count an
 from __future__ import annotations
 
 import datetime
+import errno
 import fcntl
 import hashlib
 import json
@@ -49,7 +50,8 @@ class AuditLog:
     def append(self, event: str, **fields: Any) -> Head:
         """Write one event, forced to the disk, and return the new head.
 
-        Raises ``Damaged`` when the end of the file is not that of a log, ValueError for a field with one of our names.
+        Raises ``Damaged`` when the end of the file is not that of a log, ValueError for a field with one of our names,
+        OSError where the line cannot be written; the log is what it was then.
         """
         if taken := sorted(set(fields) & set(_OURS)):
             raise ValueError(f"an event cannot have the field {', '.join(taken)}")
@@ -60,8 +62,7 @@ class AuditLog:
             entry = {"n": head.count, "time": self._clock(), "event": event, **fields, "prev": head.hash}
             entry["hash"] = _hash(entry)
             line = json.dumps(entry, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-            os.write(handle, line)
-            os.fsync(handle)
+            _append_whole(handle, line)
         finally:
             os.close(handle)
         return Head(head.count + 1, entry["hash"])
@@ -76,6 +77,18 @@ class AuditLog:
             raise Damaged(f"{self.path.name} ends in the middle of a line; keep it as it is and begin a new log.")
         entry = _entry(last, f"The last line of {self.path.name}")
         return Head(entry["n"] + 1, entry["hash"])
+
+
+def _append_whole(handle: int, line: bytes) -> None:
+    """All of ``line``, on the disk, or nothing of it: a full disk takes half a line, after which no log could go on."""
+    size = os.fstat(handle).st_size
+    try:
+        if os.write(handle, line) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
 
 
 def read_audit(path: Path) -> Iterator[dict[str, Any]]:

@@ -58,7 +58,12 @@ class Bundle:
         if not root.is_dir():
             raise Damaged(f"{root.name or 'The path'} is no directory; a bundle is one with a {SEAL_FILE} in it.")
         root = root.resolve()
-        if not (root / SEAL_FILE).exists():
+        try:
+            there = (root / SEAL_FILE).exists()
+        except OSError as error:  # a directory that may not be entered
+            reason = error.strerror or "input/output error"
+            raise Damaged(f"{root.name} cannot be read: {reason}. Let whoever reads it enter it.") from None
+        if not there:
             raise Damaged(f"{SEAL_FILE} is missing; {root.name} is not a bundle, or was never finished.")
         if read_json(root, SEAL_FILE).get("format") == SEALED_FORMAT:
             from foveola.artifact.sealed import open_sealed  # which knows this module

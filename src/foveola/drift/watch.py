@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import threading
 import time
 import urllib.error
@@ -20,6 +21,8 @@ from foveola.drift.options import DriftOptions
 from foveola.drift.picture import compare, thumbnail
 from foveola.drift.reference import Reference
 from foveola.exchange import Damaged, Evidence
+
+log = logging.getLogger(__name__)
 
 TIMELINE, SAVE_EVERY = 200, 100
 WEBHOOK_S = 5.0
@@ -105,13 +108,19 @@ class DriftWatch:
         return known
 
     def save(self) -> None:
-        """Keep charts and timeline, where a state is to be kept."""
-        if self._options.state is not None:
+        """Keep charts and timeline, where a state is to be kept. A disk that fails is told in the log, and the watch
+        goes on: what was kept before stays whole."""
+        if self._options.state is None:
+            return
+        try:
             self.monitor.save(self._options.state)
             beside = self._beside(self._options.state)
             unfinished = beside.with_name(beside.name + ".partial")
             unfinished.write_text(json.dumps([event.to_json() for event in self.timeline]), encoding="utf-8")
             unfinished.replace(beside)
+        except OSError as error:
+            name = self._options.state.name
+            log.warning("The state of drift cannot be kept in %s: %s; a restart forgets it.", name, error.strerror)
 
     @staticmethod
     def _beside(state: Path) -> Path:
