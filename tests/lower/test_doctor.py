@@ -84,6 +84,44 @@ def test_what_stands_in_the_way_is_named(
     assert "not supported as it is" in capsys.readouterr().out
 
 
+def with_entry(place: str, value: Any) -> dict[str, Any]:
+    """``CONFIG`` with another value at a dotted place."""
+    *outer, last = place.split(".")
+    changed = json.loads(json.dumps(CONFIG))
+    inside = changed
+    for key in outer:
+        inside = inside[key]
+    inside[last] = value
+    return dict(changed)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        ("text_config", "x", "config.json: text_config is 'x'"),
+        ("text_config.num_hidden_layers", [], "config.json: text_config"),
+        ("text_config.hidden_size", "many", "config.json: text_config"),
+        ("text_config.num_attention_heads", 0, "or an entry beside or inside it, is not what this family has"),
+        ("text_config.num_hidden_layers", -1, "makes the model's layers -1; it must be 1 at least"),
+        ("text_config.eos_token_id", {}, "config.json: "),
+        ("vision_config", [], "config.json: vision_config is []"),
+        ("vision_config.patch_size", "x", "config.json: vision_config"),
+        ("image_token_index", [], "config.json: image_token_i"),
+    ],
+)
+def test_nonsense_in_the_config_is_told_and_never_raised(tmp_path: Path, place: str, value: Any, says: str) -> None:
+    bad = [check.says for check in examine(checkpoint(tmp_path, with_entry(place, value))) if check.verdict == "bad"]
+    assert bad
+    assert any(says in text for text in bad)
+
+
+@pytest.mark.parametrize("text", ['{"resample": "x"}', '{"image_mean": "x"}', '{"size": 3, "crop_size": []}'])
+def test_nonsense_in_the_preprocessor_s_file_too(tmp_path: Path, text: str) -> None:
+    checks = examine(checkpoint(tmp_path, CONFIG, **{"preprocessor_config.json": text}))
+    said = [check.says for check in checks if check.verdict == "bad"]
+    assert said == [] or any(text.startswith("preprocessor_config.json: ") for text in said)
+
+
 def test_no_checkpoint_at_all(tmp_path: Path) -> None:
     (only,) = examine(tmp_path / "nothing")
     assert (only.what, only.verdict) == ("files", "bad")

@@ -79,6 +79,8 @@ def packed_section(config: Config, preprocessor: Config) -> dict[str, Any]:
         **settings.colours(preprocessor),
         "resample": settings.resampling(preprocessor),
         "max_patches": MAX_PATCHES,
+        # a checkpoint may say into how many tiles its elongated pictures are cut: what it was taught decides
+        **({"max_tiles": int(preprocessor["max_tiles"])} if "max_tiles" in preprocessor else {}),
     }
 
 

@@ -12,9 +12,10 @@ from foveola.family.phi3_v import PHI3_V
 from foveola.family.qwen2_5_vl import QWEN2_5_VL
 from foveola.family.qwen2_vl import QWEN2_VL
 from foveola.family.qwen3_vl import QWEN3_VL, QWEN3_VL_MOE
+from foveola.family.reading import guarded
 
 _FAMILIES: dict[str, Family] = {
-    family.model_type: family
+    family.model_type: guarded(family)
     for family in (
         QWEN2_VL,
         QWEN2_5_VL,

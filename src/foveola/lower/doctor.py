@@ -124,8 +124,10 @@ def _memory(checkpoint: Checkpoint, family: Family) -> Says:
 def _weights(checkpoint: Checkpoint, family: Family) -> Says:
     quantised = checkpoint.config.get("quantization_config")
     if quantised:
-        yield "note", f"the weights are quantised already ({quantised.get('quant_method', 'unknown method')})"
-    code = sorted(str(name) for name in checkpoint.config.get("auto_map") or ())
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else None
+        yield "note", f"the weights are quantised already ({method or 'unknown method'})"
+    mapped = checkpoint.config.get("auto_map")
+    code = sorted(map(str, mapped)) if isinstance(mapped, dict) else []
     if code:
         yield "note", f"the code that comes with it ({', '.join(code)}) is never run"
 
