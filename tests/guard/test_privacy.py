@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from foveola.artifact.audit import AuditLog, read_audit
-from foveola.exchange import BadImage, Piece, Request
+from foveola.exchange import BadImage, Piece, Request, Unavailable
 from foveola.guard.detectors import Pixels, Region, suppress
 from foveola.guard.privacy import Deidentifier, private
 from foveola.guard.verdict import Verdict
@@ -65,6 +65,18 @@ def test_a_region_is_erased_with_its_margin_and_the_log_says_so(tmp_path: Path) 
     moved = Deidentifier([Fixed(Region("face", 21, 20, 40, 40, 0.9))]).picture(picture())  # type: ignore[list-item]
     assert moved.coordinate_hash != done.coordinate_hash
     assert not {"left", "top", "regions"} & set(entry)
+
+
+def test_nothing_passes_that_the_log_does_not_hold(tmp_path: Path) -> None:
+    broken = tmp_path / "audit.log"
+    broken.write_text("half a line")
+    for log, told in (
+        (tmp_path / "gone" / "a.log", "No such file or directory. No picture"),
+        (broken, "middle of a li"),
+    ):
+        with pytest.raises(Unavailable, match=f"^The log of erased faces and plates cannot be written: .*{told}"):
+            Deidentifier([Fixed(FACE)], AuditLog(log)).picture(picture())  # type: ignore[list-item]
+    assert broken.read_text() == "half a line"
 
 
 def test_what_is_no_picture_is_refused_and_logged_nowhere(tmp_path: Path) -> None:

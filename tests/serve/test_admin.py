@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -114,6 +115,18 @@ async def test_a_patch_a_look_and_a_rollback() -> None:
         assert [change["kind"] for change in versions["changes"]] == ["rollback", "patch"]
         assert (versions["model_hash"], versions["bundle_hash"]) == (MODEL_HASH, MODEL_HASH)
         assert (await client.post(ROLLBACK, headers=BOSS)).status_code == 422
+
+
+async def test_a_disk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    engine = Engine()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    async with table(engine) as laid_table:
+        failed = await laid_table.client.post(PATCH, files=form(module_path="visual"), headers=BOSS)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        again = await laid_table.client.post(PATCH, files=form(module_path="visual"), headers=BOSS)
+    assert (failed.status_code, failed.json()["error"]["code"]) == (503, "unavailable")
+    assert "(No such file or directory), and nothing has changed; make room" in failed.json()["error"]["message"]
+    assert (again.status_code, len(engine.got)) == (200, 1)
 
 
 async def test_strict_is_the_default() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from foveola.artifact.audit import AuditLog
-from foveola.exchange import Answer, Piece, Request, Turn
+from foveola.exchange import Answer, Damaged, Piece, Request, Turn, Unavailable
 from foveola.guard.detectors import Detector, Pixels, Region, open_detectors
 from foveola.guard.erase import erase, widened
 from foveola.guard.verdict import ROUTE, Tell, Verdict, nobody
@@ -80,16 +80,29 @@ class Deidentifier:
     def picture(self, data: bytes, *, name: str = "", limits: Limits | None = None) -> Deidentified:
         """An encoded picture without faces, plates and metadata; ``name`` is how the log calls it.
 
-        What was JPEG stays JPEG (quality 95), everything else becomes PNG. Raises what ``intake.decode`` does.
+        What was JPEG stays JPEG (quality 95), everything else becomes PNG. Raises what ``intake.decode`` does, and
+        ``Unavailable`` where the log cannot be written.
         """
         decoded = decode(data, limits or Limits())
         rgb, regions = self.pixels(decoded.rgb)
         done = Deidentified(_encoded(rgb, lossy=decoded.format in _LOSSY), regions)
         if self._audit is not None:
-            counts = {kind: sum(one.kind == kind for one in regions) for kind in ("face", "plate")}
-            digest = hashlib.sha256(done.data).hexdigest()
-            self._audit.append("deidentified", picture=name, **counts, coordinates=done.coordinate_hash, sha256=digest)
+            self._note(self._audit, done, name)
         return done
+
+    @staticmethod
+    def _note(audit: AuditLog, done: Deidentified, name: str) -> None:
+        """One line of the log. Raises ``Unavailable`` where it cannot be written: nothing passes that is not noted."""
+        counts = {kind: sum(one.kind == kind for one in done.regions) for kind in ("face", "plate")}
+        digest = hashlib.sha256(done.data).hexdigest()
+        try:
+            audit.append("deidentified", picture=name, **counts, coordinates=done.coordinate_hash, sha256=digest)
+        except (OSError, Damaged) as error:
+            reason = error.message if isinstance(error, Damaged) else f"{error.strerror or 'input/output error'}."
+            raise Unavailable(
+                f"The log of erased faces and plates cannot be written: {reason} No picture is passed on without it; "
+                "whoever runs the server has to make room."
+            ) from None
 
 
 def _encoded(rgb: Pixels, *, lossy: bool) -> bytes:

@@ -10,15 +10,15 @@ import logging
 import tempfile
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request as HttpRequest
 
-from foveola.exchange import BadRequest, Damaged, Invalid
+from foveola.exchange import BadRequest, Damaged, Invalid, Unavailable
 from foveola.serve.admin_schema import Change, Versions
 from foveola.serve.body import FORM, check_length, content_type, form_parts
 from foveola.serve.describe import failures
@@ -70,8 +70,8 @@ class Admin:
         _, parameters = content_type(http.headers, (FORM,))
         check_length(http.headers, options.max_patch_bytes + FORM_BYTES)
         async with self._alone():
-            with tempfile.TemporaryDirectory(prefix="foveola-patch-") as folder:
-                file = Path(folder) / "weights.safetensors"
+            with _folder() as folder:
+                file = folder / "weights.safetensors"
                 fields = await _received(http.stream(), parameters.get("boundary", ""), file, options)
                 patched = await asyncio.to_thread(_replace, patching, file, fields)
         return self._changed(http, "patch", patched, strict=fields["strict"] == "true")
@@ -111,6 +111,19 @@ class Admin:
         self._history.append(change)
         event(logging.INFO, kind, id=note_of(http.scope).id, **change.model_dump(exclude={"kind", "when"}))
         return change
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """For the weights while they come. Raises ``Unavailable`` where the disk fails meanwhile."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="foveola-patch-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise Unavailable(
+            f"The weights cannot be kept while they are read ({error.strerror or 'input/output error'}), and nothing "
+            "has changed; make room in the folder for temporary files, and send them again."
+        ) from None
 
 
 async def _received(chunks: AsyncIterator[bytes], boundary: str, file: Path, options: ServeOptions) -> dict[str, str]:
