@@ -175,6 +175,16 @@ async def test_one_of_several_models_is_asked_by_its_name() -> None:
 # --- the wire ---------------------------------------------------------------------------------------------------------
 
 
+async def test_one_model_is_looked_up_by_its_name() -> None:
+    async with laid() as table:
+        found = await table.client.get("/v1/models/fake")
+        listed = (await table.client.get("/v1/models")).json()["data"]
+        missing = await table.client.get("/v1/models/gpt-7")
+    assert found.json() == listed[0]
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+    assert missing.json()["error"]["message"] == "There is no model of that name here; there is fake."
+
+
 async def test_a_stream_ends_with_done() -> None:
     async with laid() as table:
         response = await table.client.post(CHAT, json={**QUESTION, "stream": True})

@@ -34,7 +34,7 @@ from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.refusals import Broken, MethodNotAllowed, NotFound
 from foveola.serve.reply import reply
 from foveola.serve.seeing import Seeing
-from foveola.serve.service import Service
+from foveola.serve.service import Served, Service
 from foveola.serve.tally import Tally
 from foveola.serve.watchers import add_watchers
 
@@ -146,13 +146,21 @@ def _flag(http: HttpRequest, name: str) -> bool:
     return words[values[0].lower()]
 
 
+def _model(served: Served, name: str) -> schema.Model:
+    return schema.Model(id=name, created=served.created, owned_by="foveola", model_hash=served.weights)
+
+
 def _add_state(app: FastAPI, service: Service, tally: Tally) -> None:
     @app.get("/v1/models", summary="The models served here", tags=["questions"], responses=failures(503))
     async def models() -> schema.ModelList:
         served = service.served
-        names = [served.name, *served.others]
-        same: Any = {"created": served.created, "owned_by": "foveola", "model_hash": served.weights}
-        return schema.ModelList(data=[schema.Model(id=name, **same) for name in names])
+        return schema.ModelList(data=[_model(served, name) for name in (served.name, *served.others)])
+
+    @app.get("/v1/models/{model}", summary="One of them", tags=["questions"], responses=failures(404, 503))
+    async def one_model(model: str) -> schema.Model:
+        served = service.served
+        served.answer_of(model)  # which refuses a name that is none
+        return _model(served, model)
 
     @app.get("/health/live", summary="Is the process alive", tags=["health"])
     async def live() -> schema.Health:

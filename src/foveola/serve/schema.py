@@ -70,6 +70,9 @@ class ImageUse(BaseModel):
     used: tuple[int, int]
     tokens: int
     kept: int | None = Field(default=None, description="tokens that the decoder read; null for all of them")
+    unbounded: int = Field(description="tokens it would have made alone: more than `tokens` where it was shrunk to fit")
+    tiles: int = Field(description="parts that an elongated picture is shown in; 1 for a whole one")
+    thumbnail: tuple[int, int] | None = Field(default=None, description="size shown before the tiles; null without")
 
 
 class Stages(BaseModel):
