@@ -116,6 +116,8 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         figures["questions"][question] = found
         low = found["spearman_more_than_another_pictures"]["low"]
         bars.append(Bar(f"{question} Spearman above that with another picture's map, lower end of 95 %", low, 0.0))
+        hits = [found[name]["peak_on_defect"] for name in ("evidence", "grad_cam")]
+        bars.append(Bar(f"{question} the evidence's peak is on the defect, share (bar: Grad-CAM's)", *hits))
     engine.close(0.0)
     return figures, bars
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from foveola.exchange import Answer, Busy, Piece, Request, Turn, Usage
-from foveola.observe import Record, observed
+from foveola.observe import Record, afterwards, observed
 
 ASKED = Request("r1", (Turn("user", "what?"),))
 USAGE = Usage(prompt_tokens=10, visual_tokens=4, completion_tokens=2)
@@ -97,3 +97,18 @@ async def test_leaving_after_the_last_piece_is_not_cancelling(records: list[Reco
         await anext(pieces)
         assert (await anext(pieces)).finish == "stop"
     assert [record.outcome for record in records] == ["answered"]
+
+
+async def test_what_comes_afterwards_keeps_nobody_waiting() -> None:
+    seen: list[str] = []
+    watch = afterwards(lambda record: seen.append(record.id))
+    watch(Record("r", "answered", 0.1))
+    assert seen == []
+    await asyncio.sleep(0)
+    assert seen == ["r"]
+
+
+def test_without_a_loop_it_comes_at_once() -> None:
+    seen: list[str] = []
+    afterwards(lambda record: seen.append(record.id))(Record("r", "answered", 0.1))
+    assert seen == ["r"]

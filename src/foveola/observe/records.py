@@ -82,3 +82,16 @@ def observed(answer: Answer, *watches: Watch, clock: Callable[[], float] = time.
                 watch(record)
 
     return answering
+
+
+def afterwards(watch: Watch) -> Watch:
+    """``watch``, called when the event loop comes round again: by then the reply has left, so that nobody waits for it.
+    Without a running loop it is called at once."""
+
+    def later(record: Record) -> None:
+        try:
+            asyncio.get_running_loop().call_soon(watch, record)
+        except RuntimeError:
+            watch(record)
+
+    return later
