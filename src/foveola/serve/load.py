@@ -49,7 +49,7 @@ def load(
     # Imported here, in the thread that loads, so that the port answers before the runtime is there.
     from foveola.artifact import Bundle
     from foveola.guard.guards import Guards
-    from foveola.observe import Metrics, afterwards, definitions, observed
+    from foveola.observe import Metrics, Watch, afterwards, definitions, observed
     from foveola.observe.accuracy import Accuracy
     from foveola.serve.drift import watching
     from foveola.serve.watchers import VerdictLog
@@ -70,7 +70,7 @@ def load(
     watch = _drift(drift)
     tracing = _tracing(traces, bundle, region)
     optional = (watching(watch, metrics, frames=guards.deidentifier is None) if watch is not None else None, tracing)
-    watches = [metrics, accuracy, *(afterwards(one) for one in optional if one is not None)]
+    watches: list[Watch] = [metrics, accuracy, *(afterwards(one) for one in optional if one is not None)]
 
     def tell(verdict: Verdict) -> None:
         metrics.count(definitions.VERDICTS, guard=verdict.guard, outcome=verdict.outcome)
