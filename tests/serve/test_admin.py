@@ -129,6 +129,19 @@ async def test_a_disk_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch
     assert (again.status_code, len(engine.got)) == (200, 1)
 
 
+async def test_a_name_that_is_no_text_is_told_back() -> None:
+    class Unfit(Engine):
+        def replace_submodule(
+            self, module_path: str, new_state_dict: Mapping[str, Any], strict: bool = True
+        ) -> Patched:
+            raise Invalid(f"There is no {', '.join(new_state_dict)}.", field="new_state_dict")
+
+    async with table(Unfit()) as laid_table:
+        weights = safetensors(**{"half \ud800": np.zeros(1)})
+        refused = await laid_table.client.post(PATCH, files=form(weights, module_path="visual"), headers=BOSS)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (422, "There is no half \ud800.")
+
+
 async def test_strict_is_the_default() -> None:
     engine = Engine()
     async with table(engine) as laid_table:

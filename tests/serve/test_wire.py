@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from foveola.exchange import BadImage, BadRequest, Invalid, Refusal, Sampling, TooLarge
-from foveola.serve.wire import Question, event, parse_json, picture_of_text, question_of_json, reply_of, request_of
+from foveola.serve.wire import (
+    Question,
+    encode,
+    event,
+    parse_json,
+    picture_of_text,
+    question_of_json,
+    reply_of,
+    request_of,
+)
 from tests.serve.fake import PIECES, USAGE
 
 LIMIT = 1000
@@ -243,3 +252,9 @@ def test_the_reply_has_everything_but_the_evidence() -> None:
 
 def test_an_event_is_one_line_of_data_whatever_the_text() -> None:
     assert event("delta", {"delta": "a\r\n\n划"}) == 'event: delta\ndata: {"delta":"a\\r\\n\\n划"}\n\n'.encode()
+
+
+def test_half_a_surrogate_pair_is_told_as_its_escape() -> None:
+    told = encode({"message": "合格 \ud800"})
+    assert told == '{"message":"合格 \\ud800"}'.encode()
+    assert json.loads(told) == {"message": "合格 \ud800"}

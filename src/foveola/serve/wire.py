@@ -280,8 +280,11 @@ def reply_of(
 
 
 def encode(document: object) -> bytes:
-    """JSON in UTF-8, without escapes for what is readable, without spaces."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    """JSON in UTF-8, without escapes for what is readable, without spaces.
+
+    Half a surrogate pair, such as in a name that is told back, becomes its escape, which is JSON as well.
+    """
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 def event(name: str, document: object) -> bytes:
