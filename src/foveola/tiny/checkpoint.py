@@ -14,9 +14,9 @@ from foveola.exchange import Damaged
 from foveola.tiny.model import PATCH, Shape, build_model
 from foveola.tiny.tokens import load_tokenizer
 
-# Pictures are brought to between 8 x 8 and 16 x 16 patches, the sizes that training shows.
+# Pictures are brought to between 8 x 8 and 12 x 12 patches, the sizes that training shows.
 MIN_PIXELS = 64 * PATCH * PATCH
-MAX_PIXELS = 256 * PATCH * PATCH
+MAX_PIXELS = 144 * PATCH * PATCH
 PREPROCESSOR = {
     "image_processor_type": "Qwen2VLImageProcessor",
     "patch_size": PATCH,
