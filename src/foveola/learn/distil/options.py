@@ -42,7 +42,7 @@ class DistilOptions:
     distil: float = 1.0
     temperature: float = 2.0
     entropy: bool = True
-    anchor: float = 0.5
+    anchor: float = 5.0
     locating: float = 0.5
     fresh: int = 12
     again: int = 12
@@ -50,7 +50,7 @@ class DistilOptions:
     reservoir: int = 12
     tail_power: float = 0.15
     paste: float = 0.25
-    restyle: float = 0.5
+    restyle: float = 0.8
     average: float = 0.95
     rate: float = 3e-4
     weight_decay: float = 0.02
