@@ -31,18 +31,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "bench/results", metavar="DIR")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/images", metavar="DIR")
     arguments = parser.parse_args(argv)
-    try:
-        federated, inversion = (
-            read(arguments.results / f"l2_{name}.json")["figures"] for name in ("federated", "inversion")
-        )
-    except Refusal as refusal:
-        print(f"federated_plot.py: {refusal.message}", file=sys.stderr)
-        return 2
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(PLOT_STYLE):
-        for name, drawn in (("rounds", rounds(federated)), ("inversion", leaks(inversion))):
-            drawn.savefig(arguments.out / f"federated-{name}.png", dpi=110, metadata={"Software": None})
-    return 0
+    refused = 0
+    for result, name, draw in (("federated", "rounds", rounds), ("inversion", "inversion", leaks)):
+        try:
+            figures = read(arguments.results / f"l2_{result}.json")["figures"]
+        except Refusal as refusal:
+            print(f"federated_plot.py: {refusal.message}", file=sys.stderr)
+            refused = 2
+            continue
+        with matplotlib.rc_context(PLOT_STYLE):
+            draw(figures).savefig(arguments.out / f"federated-{name}.png", dpi=110, metadata={"Software": None})
+    return refused
 
 
 def rounds(figures: dict[str, Any]) -> Figure:
