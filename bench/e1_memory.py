@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
 
         def ask(number: int) -> None:
             client = clients.get()
-            client.invoke(noise(number, arguments.largest), 4)
+            client.invoke(noise(number, arguments.largest), 1)
             clients.put(client)
 
         with ThreadPoolExecutor(arguments.clients) as pool:
