@@ -27,6 +27,15 @@ def test_a_source_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.Ca
     assert "There is no source 'x'" in capsys.readouterr().err
 
 
+def test_an_address_that_is_none_is_refused_before_anything_is_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for address in ("garbage", "host:", "host:port", "a:1,b"):
+        assert main(["bridge", "mes", "--bootstrap", address, "--ledger", str(tmp_path / "mes.db")]) == 2
+        assert f"--bootstrap is '{address}'; expected HOST:PORT" in capsys.readouterr().err
+    assert not (tmp_path / "mes.db").exists()
+
+
 def test_every_way_is_described() -> None:
     assert command.__doc__ is not None
     with pytest.raises(SystemExit) as ended:

@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foveola.bridge.corpus import BUILT_IN, load_corpus
+from foveola.bridge.corpus import UNSEEN, load_corpus
 from foveola.bridge.familiar import Wordings
 from foveola.bridge.intents import load_intents
 from foveola.bridge.score import FAMILIAR_AT, REVIEW_AT
 from tests.bridge.making import normaliser, raw
-
-DEVELOP = BUILT_IN.with_name("corpus_develop.txt")
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +38,16 @@ def test_other_words_are_less_alike_and_none_not_at_all(known: Wordings) -> None
 
 def test_an_unfamiliar_wording_goes_to_a_person_though_a_word_is_known(tmp_path: Path) -> None:
     normal = normaliser(tmp_path)
-    found = normal(raw("the old line used to stop all the time"))
+    found = normal(raw("my grandmother always said, stop slouching at table"))
     assert found.verdict == "review"
     assert found.ambiguity_score >= REVIEW_AT
     assert "unfamiliar" in found.reasons
     assert "unfamiliar" not in normal(raw("CMD=HOLD;LOT=L2417", "scan-01")).reasons
 
 
-def test_the_limit_is_the_one_that_was_chosen(tmp_path: Path) -> None:
+def test_most_wordings_that_nothing_was_fitted_to_are_unfamiliar(tmp_path: Path) -> None:
     normal = normaliser(tmp_path)
-    items = load_corpus(DEVELOP)
+    items = load_corpus(UNSEEN)
     seen = normal.understand([one.text for one in items], [one.kind for one in items])
     assert len(items) >= 60
-    assert 0.8 < np.mean([normal.familiar(one) < FAMILIAR_AT for one in seen]) < 0.95
+    assert 0.5 < np.mean([normal.familiar(one) < FAMILIAR_AT for one in seen]) < 0.8

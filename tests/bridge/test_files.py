@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from foveola.bridge.corpus import BUILT_IN, FRESH, load_corpus, write_corpus
+from foveola.bridge.corpus import BUILT_IN, FITTED, UNSEEN, load_corpus, write_corpus
 from foveola.bridge.intents import load_intents
 from foveola.bridge.payload import NONE
 from foveola.bridge.score import FEATURES, load_calibration, save_calibration
@@ -46,6 +46,7 @@ def test_the_built_in_intents_are_whole() -> None:
         (("lot =", "tool ="), "lacks `lot`"),
         (('id = "NONE"', 'id = "B"'), "lacks the intent NONE"),
         (("[ids]", "[ids"), "is not TOML"),
+        (("[ids]", "[[ids]]"), "`ids` of plant.toml must be a table [ids]"),
     ],
 )
 def test_a_wrong_intents_file_is_refused_by_name(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -79,7 +80,11 @@ def test_the_corpus_is_large_bilingual_and_without_repetitions() -> None:
     texts = [item.text for item in items]
     assert len(texts) >= 600
     assert len(set(texts)) == len(texts)
-    assert not set(texts) & {item.text for item in load_corpus(FRESH) if item.text != "L5120"}
+    unseen = {item.text for item in load_corpus(UNSEEN)}
+    assert len(unseen) >= 80
+    assert {item.intent for item in load_corpus(UNSEEN)} == set(load_intents().names)
+    for path in FITTED:
+        assert not unseen & {item.text for item in load_corpus(path)}
     tags = {tag for item in items for tag in item.tags}
     assert {"pron", "neg", "homo", "ocr", "over", "host", "num"} <= tags
     assert {item.intent for item in items} == set(load_intents().names)

@@ -50,7 +50,7 @@ def test_the_threshold_lets_only_the_stated_share_pass() -> None:
 
 
 def test_shares_are_a_distribution() -> None:
-    shares = load_calibration().shares(np.eye(13), np.zeros((13, 13)))
+    shares = load_calibration().shares(np.eye(13), np.zeros((13, 13)), np.zeros((13, 13)))
     assert shares.sum(axis=1) == pytest.approx(np.ones(13))
     assert (shares.argmax(axis=1) == np.arange(13)).all()
 

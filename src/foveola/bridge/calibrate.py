@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 from foveola.bridge.context import ContextBook
 from foveola.bridge.corpus import Labelled
 from foveola.bridge.encoder import Encoder, Vectors
+from foveola.bridge.head import fit_head
 from foveola.bridge.intents import Intents
 from foveola.bridge.normalise import Normaliser, Understood
 from foveola.bridge.payload import NONE, Context
@@ -30,6 +32,8 @@ PASS_WRONG = 0.01
 """The share of all instructions that may pass without review although they were understood wrongly."""
 CONTEXT = Context("ST04", 0.0, "L9001")
 _RULE_WEIGHTS, _ENCODER_WEIGHTS = (2.0, 3.0, 4.5, 6.0, 8.0), (0.0, 2.0, 4.0, 6.0, 9.0)
+_HEAD_WEIGHTS = (0.0, 4.0, 6.0, 9.0, 13.0)
+_FOLDS = 5
 _START = Calibration(1.0, 1.0, (), 0.1)
 
 
@@ -49,14 +53,26 @@ class Calibrator:
 
     Whoever writes the corpus also writes the words of the intents, and tomorrow's operator knows neither. So the fit
     sees every instruction several times: with all words and phrases, and ``strangers`` times with a random half of
-    them gone, which is what an unknown wording looks like.
+    them gone, which is what an unknown wording looks like. What the head says of an instruction, and how familiar it
+    is, is taken from the other ``groups`` (corpora of other hands or days), for the same reason.
     """
 
-    def __init__(self, intents: Intents, encode: Encoder, items: Sequence[Labelled], *, strangers: int = 3) -> None:
+    def __init__(
+        self,
+        intents: Intents,
+        encode: Encoder,
+        items: Sequence[Labelled],
+        *,
+        strangers: int = 3,
+        groups: Sequence[int] | None = None,
+    ) -> None:
         self._intents, self._encode, self._items = intents, remembering(encode), tuple(items)
         self._normaliser = Normaliser(intents, Sources(()), ContextBook(), self._encode, _START)
         self.views = self._see(intents)
         self._strange = [self._see(forgetful(intents, seed)) for seed in range(strangers)]
+        self._vectors = self._encode([one.text for one in self.views.understood])
+        given = np.arange(len(self._items)) % _FOLDS if groups is None else np.array(groups)
+        self._groups = given if len(set(given.tolist())) > 1 else np.arange(len(self._items)) % _FOLDS
 
     def _see(self, intents: Intents) -> Views:
         normaliser = Normaliser(intents, Sources(()), ContextBook(), self._encode, _START)
@@ -74,49 +90,75 @@ class Calibrator:
         """Weights by likelihood, coefficients by regression, the threshold by the share of wrong ones that may pass."""
         index = np.array(part)
         seen = [self.views, *self._strange]
+        head, familiar = self._from_others(index)
         rules, near, truth = (
             np.concatenate([getattr(views, name)[index] for views in seen]) for name in ("rules", "near", "truth")
         )
+        heads = np.tile(head, (len(seen), 1))
 
-        def loss(rule: float, encoder: float) -> float:
-            shares = Calibration(rule, encoder, (), 0.1).shares(rules, near)
+        def loss(weights: tuple[float, float, float]) -> float:
+            shares = _weighing(*weights).shares(rules, near, heads)
             return float(-np.log(shares[np.arange(len(truth)), truth] + 1e-12).mean())
 
-        rule, encoder = min(((r, e) for r in _RULE_WEIGHTS for e in _ENCODER_WEIGHTS), key=lambda pair: loss(*pair))
-        pairs = [self._features(views, Calibration(rule, encoder, (), 0.1), index) for views in seen]
+        weights = min(itertools.product(_RULE_WEIGHTS, _ENCODER_WEIGHTS, _HEAD_WEIGHTS), key=loss)
+        pairs = [self._features(views, _weighing(*weights), index, head, familiar) for views in seen]
         features, wrong = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-        # Two-fold, by instruction: a threshold taken on the very data of the regression would be too hopeful.
+        # By group: a threshold taken on the very data of the regression would be too hopeful.
+        groups = np.tile(self._groups[index], len(seen))
         held = np.zeros(len(wrong))
-        for fold in (0, 1):
-            mine = np.tile(np.arange(len(index)) % 2 == fold, len(seen))
-            fitted = Calibration(rule, encoder, fit_logistic(features[~mine], wrong[~mine]), 0.1)
+        for group in set(groups.tolist()):
+            mine = groups == group
+            fitted = replace(_weighing(*weights), coefficients=fit_logistic(features[~mine], wrong[~mine]))
             held[mine] = fitted.wrong(features[mine])
-        review = review_threshold(held, wrong, pass_wrong)
-        wordings = tuple(dict.fromkeys(self._items[i].text for i in index))
-        return Calibration(rule, encoder, fit_logistic(features, wrong), review, wordings)
+        return replace(
+            _weighing(*weights),
+            coefficients=fit_logistic(features, wrong),
+            review_p=review_threshold(held, wrong, pass_wrong),
+            wordings=tuple(dict.fromkeys(self._items[i].text for i in index)),
+            head=fit_head(self._vectors[index], self.views.truth[index], self._intents.names),
+        )
 
-    def _features(self, views: Views, calibration: Calibration, index: np.ndarray[Any, Any]) -> tuple[Floats, Floats]:
-        shares = calibration.shares(views.rules[index], views.near[index])
+    def _from_others(self, index: np.ndarray[Any, Any]) -> tuple[Floats, Floats]:
+        """Head [len(index), intents] and familiarity [len(index)] of each, by the groups that it is not in."""
+        head, familiar = np.zeros((len(index), len(self._intents.names))), np.zeros(len(index))
+        for group in set(self._groups[index].tolist()):
+            mine = self._groups[index] == group
+            others = index[~mine]
+            read = fit_head(self._vectors[others], self.views.truth[others], self._intents.names)
+            head[mine] = read(self._vectors[index[mine]], self._intents.names)
+            known = self._knowing(replace(_START, wordings=tuple(self._items[i].text for i in others)))
+            familiar[mine] = [known.familiar(self.views.understood[i]) for i in index[mine]]
+        return head, familiar
+
+    def _knowing(self, calibration: Calibration) -> Normaliser:
+        return Normaliser(self._intents, Sources(()), ContextBook(), self._encode, calibration)
+
+    def _features(
+        self, views: Views, calibration: Calibration, index: np.ndarray[Any, Any], head: Floats, familiar: Floats
+    ) -> tuple[Floats, Floats]:
+        shares = calibration.shares(views.rules[index], views.near[index], head)
         rows = [
-            self._normaliser.features(views.understood[i], row, CONTEXT, 1.0)
-            for i, row in zip(index, shares, strict=True)
+            self._normaliser.features(replace(views.understood[i], head_row=read), row, CONTEXT, 1.0, float(known))
+            for i, row, read, known in zip(index, shares, head, familiar, strict=True)
         ]
         return np.array(rows), (shares.argmax(axis=1) != views.truth[index]).astype(np.float64)
 
     def judge(self, calibration: Calibration, part: Sequence[int]) -> dict[str, Any]:
         """Figures on ``part``: accuracies with baselines, reliability, and what passes at the threshold."""
         index = np.array(part)
-        features, wrong = self._features(self.views, calibration, index)
+        head = calibration.head(self._vectors[index], self._intents.names)
+        knowing = self._knowing(calibration)
+        likeness = np.array([knowing.familiar(self.views.understood[i]) for i in index])
+        features, wrong = self._features(self.views, calibration, index, head, likeness)
         wrong_p = calibration.wrong(features)
         score = np.array([calibration.ambiguity(float(p)) for p in wrong_p])
-        knowing = Normaliser(self._intents, Sources(()), ContextBook(), self._encode, calibration)
-        familiar = np.array([knowing.familiar(self.views.understood[i]) >= FAMILIAR_AT for i in index])
+        familiar = likeness >= FAMILIAR_AT
         hostile = np.array(["hostile" in self.views.understood[i].rules.flags for i in index])
         passed = (score < REVIEW_AT) & familiar & ~hostile
         lots = [(self.views.items[i], self.views.understood[i]) for i in index if self.views.items[i].lot]
         right = sum(self._lot(one) == (CONTEXT.lot if item.lot == "CTX" else item.lot) for item, one in lots)
         truth = self.views.truth[index]
-        shares = calibration.shares(self.views.rules[index], self.views.near[index])
+        shares = calibration.shares(self.views.rules[index], self.views.near[index], head)
         acts = shares.argmax(axis=1) != self._intents.names.index(NONE)
         top3 = np.argsort(-shares, axis=1)[:, :3]
         return {
@@ -125,6 +167,7 @@ class Calibrator:
             "accuracy_top3": round(float((top3 == truth[:, None]).any(axis=1).mean()), 4),
             "accuracy_rules_alone": round(float(self._rules_right(index).mean()), 4),
             "accuracy_encoder_alone": round(float((self.views.near[index].argmax(axis=1) == truth).mean()), 4),
+            "accuracy_head_alone": round(float((head.argmax(axis=1) == truth).mean()), 4),
             "lot_right": round(right / max(len(lots), 1), 4),
             "unfamiliar": round(1 - float(familiar.mean()), 4),
             "reviewed": round(1 - float(passed.mean()), 4),
@@ -144,6 +187,10 @@ class Calibrator:
         rows = self.views.rules[index]
         best = np.where(rows.max(axis=1) > 0, rows.argmax(axis=1), nothing)
         return np.asarray(best == self.views.truth[index], np.float64)
+
+
+def _weighing(rule: float, encoder: float, head: float) -> Calibration:
+    return Calibration(rule, encoder, (), 0.1, head_weight=head)
 
 
 def remembering(encode: Encoder) -> Encoder:

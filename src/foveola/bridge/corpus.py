@@ -8,8 +8,12 @@ from pathlib import Path
 from foveola.bridge.payload import SourceKind
 from foveola.exchange import Invalid
 
-BUILT_IN = Path(__file__).with_name("corpus.txt")
-FRESH = Path(__file__).with_name("corpus_fresh.txt")
+_HERE = Path(__file__).parent
+BUILT_IN = _HERE / "corpus.txt"
+FITTED = (BUILT_IN, *(_HERE / f"corpus_{name}.txt" for name in ("fresh", "develop", "more")))
+"""What the calibration that ships is fitted to, each file by another day; the first is the corpus proper."""
+UNSEEN = _HERE / "corpus_unseen.txt"
+"""Nothing is ever fitted to these: the figure to believe."""
 KINDS: dict[str, SourceKind] = {"v": "voice", "o": "ocr", "s": "scanner", "a": "agv"}
 CONTEXT_LOT = "CTX"
 

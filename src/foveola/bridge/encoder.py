@@ -53,8 +53,12 @@ class Nearness:
         return np.asarray(away / length, np.float32)
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
+        """``of`` the vectors of ``texts``."""
+        return self.of(self._encode(texts))
+
+    def of(self, vectors: Vectors) -> Vectors:
         """Nearness [N, intents] (-1..1): the mean cosine of the two nearest phrases of each intent."""
-        cosines = self._centred(self._encode(texts)) @ self._phrases.T
+        cosines = self._centred(vectors) @ self._phrases.T
         columns = []
         for index in range(self._count):
             own = np.sort(cosines[:, self._of == index], axis=1)

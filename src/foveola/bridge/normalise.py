@@ -32,6 +32,7 @@ class Understood:
     rules: RuleVerdict
     rule_row: Floats
     near_row: Floats
+    head_row: Floats
     names: Names
 
 
@@ -50,36 +51,44 @@ class Normaliser:
         self.sources = sources
         self.contexts = contexts
         self._rules = Rules(intents)
+        self._encode = encode
         self._near = Nearness(intents, encode)
         self._calibration = calibration
         known = [*intents.wordings, *(prepare(text, intents) for text in calibration.wordings)]
         self._known = Wordings(known, intents.ids)
 
     def understand(self, texts: Sequence[str], kinds: Sequence[SourceKind]) -> list[Understood]:
-        """Both views of each text: its words, and how near it is to each intent's phrases."""
+        """The three views of each text: its words, how near it is to each intent's phrases, what the head reads."""
         prepared = [prepare(text, self.intents) for text in texts]
-        near = self._near(prepared) if prepared else np.zeros((0, 0), np.float32)
+        if not prepared:
+            return []
+        vectors = self._encode(prepared)
+        near, heads = self._near.of(vectors), self._calibration.head(vectors, self.intents.names)
         found = []
-        for text, kind, row in zip(prepared, kinds, near, strict=True):
+        for text, kind, row, head in zip(prepared, kinds, near, heads, strict=True):
             verdict = self._rules(text, kind)
             scores = np.array([verdict.scores.get(name, 0.0) for name in self.intents.names])
             names = names_in(text, self.intents, verdict.anchor)
-            found.append(Understood(text, verdict, scores, row.astype(np.float64), names))
+            found.append(Understood(text, verdict, scores, row.astype(np.float64), head, names))
         return found
 
     def familiar(self, one: Understood) -> float:
         """Likeness (0..1) to the nearest known wording; a machine's own code is known."""
         return 1.0 if one.rules.code else self._known.nearest(one.text)
 
-    def features(self, one: Understood, shares: Floats, context: Context, confidence: float) -> list[float]:
+    def features(
+        self, one: Understood, shares: Floats, context: Context, confidence: float, familiar: float
+    ) -> list[float]:
         """What ``Calibration.wrong`` wants to know about one instruction."""
         best = self.intents[self.intents.names[int(np.argmax(shares))]]
         lot, from_context = self.lot_of(one, context)
         return features_of(
             shares,
             one.near_row,
+            one.head_row,
             one.rules,
             self.intents.names,
+            familiar=familiar,
             missing="lot" in best.needs and lot is None,
             unsettled=from_context and not context.settled,
             confidence=confidence,
@@ -101,12 +110,14 @@ class Normaliser:
         _check(raw)
         context = self.contexts.at(source.place, raw.src_id, raw.at_s, raw.arrived_s)
         (one,) = self.understand([raw.text], [source.kind])
-        shares = self._calibration.shares(one.rule_row, one.near_row)
-        wrong = float(self._calibration.wrong(np.array([self.features(one, shares, context, raw.confidence)]))[0])
+        shares = self._calibration.shares(one.rule_row, one.near_row, one.head_row)
+        familiar = self.familiar(one)
+        features = self.features(one, shares, context, raw.confidence, familiar)
+        wrong = float(self._calibration.wrong(np.array([features]))[0])
         order = np.argsort(-shares, kind="stable")[:TOP]
         candidates = tuple(Candidate(self.intents.names[int(i)], float(shares[i])) for i in order)
         ambiguity = self._calibration.ambiguity(wrong)
-        reasons = self._reasons(raw, one, context, candidates[0].intent)
+        reasons = self._reasons(raw, one, context, candidates[0].intent, familiar)
         if reasons:
             ambiguity = max(ambiguity, 1.0 if "hostile" in reasons else REVIEW_AT)
         intent, verdict = self._gate(source, candidates[0].intent, ambiguity)
@@ -131,14 +142,16 @@ class Normaliser:
             urgent=intent is not None and self.intents[intent].urgent,
         )
 
-    def _reasons(self, raw: RawInstruction, one: Understood, context: Context, intent: str) -> tuple[str, ...]:
+    def _reasons(
+        self, raw: RawInstruction, one: Understood, context: Context, intent: str, familiar: float
+    ) -> tuple[str, ...]:
         """What sends an instruction to a person whatever the numbers say."""
         reasons = []
         if "hostile" in one.rules.flags:
             reasons.append("hostile")
         if len(clean(raw.text)) > MAX_CHARS:
             reasons.append("long")
-        if self.familiar(one) < FAMILIAR_AT:
+        if familiar < FAMILIAR_AT:
             reasons.append("unfamiliar")
         if "lot" in self.intents[intent].needs:
             lot, from_context = self.lot_of(one, context)

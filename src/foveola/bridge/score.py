@@ -1,8 +1,9 @@
 """How sure is it: words and encoder made one distribution, and a calibrated probability that its first choice is wrong.
 
-The share of an intent is a softmax over ``rule_weight · rules + encoder_weight · nearness``. The probability of being
-wrong is a logistic regression on what makes instructions ambiguous (``FEATURES``). The ambiguity score is that
-probability on another scale, ``p ** gamma``, with gamma such that the probability at which review begins is 0.65.
+The share of an intent is a softmax over ``rule_weight · rules + encoder_weight · nearness + head_weight · head``. The
+probability of being wrong is a logistic regression on what makes instructions ambiguous (``FEATURES``). The ambiguity
+score is that probability on another scale, ``p ** gamma``, with gamma such that the probability at which review begins
+is 0.65.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from foveola.bridge.head import Head
 from foveola.bridge.rules import FLAGS, RuleVerdict
 from foveola.exchange import Damaged
 
@@ -24,11 +26,13 @@ BUILT_IN = Path(__file__).with_name("calibration.json")
 REVIEW_AT = 0.65
 FAMILIAR_AT = 0.35
 """Likeness to the nearest known wording below which a person looks whatever the probabilities say, for those were
-fitted to other wordings. Nine tenths of ``corpus_develop.txt``, by which it was chosen, are below."""
+fitted to other wordings. It was chosen on ``corpus_develop.txt`` before that was fitted to."""
 FEATURES = (
-    "one", "top", "margin", "agree", "silent", "missing", "unsettled", "unsure", "short", "nothing", *FLAGS,
+    "one", "top", "margin", "agree", "seconded", "lead", "familiar", "silent", "missing", "unsettled", "unsure",
+    "short", "nothing", *FLAGS,
 )  # fmt: skip
 Floats = NDArray[np.float64]
+_UNLEARNT = Head()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,12 @@ class Calibration:
     coefficients: tuple[float, ...]
     review_p: float
     wordings: tuple[str, ...] = ()
+    head_weight: float = 0.0
+    head: Head = _UNLEARNT
 
-    def shares(self, rules: Floats, nearness: Floats) -> Floats:
-        """Distribution [N, intents] over the intents from both views, each [N, intents]."""
-        logits = self.rule_weight * rules + self.encoder_weight * nearness
+    def shares(self, rules: Floats, nearness: Floats, head: Floats) -> Floats:
+        """Distribution [N, intents] over the intents from all three views, each [N, intents]."""
+        logits = self.rule_weight * rules + self.encoder_weight * nearness + self.head_weight * head
         away = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(away / away.sum(axis=-1, keepdims=True), np.float64)
 
@@ -58,10 +64,10 @@ class Calibration:
 
 
 def features_of(
-    shares: Floats, nearness: Floats, verdict: RuleVerdict, names: Sequence[str], *, missing: bool, unsettled: bool,
-    confidence: float, chars: int,
+    shares: Floats, nearness: Floats, head: Floats, verdict: RuleVerdict, names: Sequence[str], *, familiar: float,
+    missing: bool, unsettled: bool, confidence: float, chars: int,
 ) -> list[float]:  # fmt: skip
-    """The features of one instruction from its row of shares and nearness (both [intents])."""
+    """The features of one instruction from its rows of shares, nearness and head (all [intents])."""
     order = np.argsort(-shares)
     top = names[int(order[0])]
     values = {
@@ -69,6 +75,9 @@ def features_of(
         "top": float(shares[order[0]]),
         "margin": float(shares[order[0]] - shares[order[1]]),
         "agree": float(names[int(np.argmax(nearness))] == top),
+        "seconded": float(names[int(np.argmax(head))] == top),
+        "lead": float(np.diff(np.partition(head, -2)[-2:])[0]) if len(head) > 1 else 0.0,
+        "familiar": familiar,
         "silent": float(not verdict.scores),
         "missing": float(missing),
         "unsettled": float(unsettled),
@@ -123,10 +132,12 @@ def load_calibration(path: Path = BUILT_IN) -> Calibration:
         document: Mapping[str, object] = json.loads(path.read_text(encoding="utf-8"))
         if tuple(document["features"]) != FEATURES:  # type: ignore[arg-type]
             raise ValueError
-        numbers = {name: document[name] for name in ("rule_weight", "encoder_weight", "review_p")}
+        numbers = {name: document[name] for name in ("rule_weight", "encoder_weight", "head_weight", "review_p")}
         given: dict[str, Any] = dict(document)
         lists = {name: tuple(given[name]) for name in ("coefficients", "wordings")}
-        return Calibration(**lists, **numbers)  # type: ignore[arg-type]
+        head = given["head"]
+        read = Head(tuple(head["intents"]), tuple(head["mean"]), tuple(tuple(row) for row in head["weights"]))
+        return Calibration(**lists, **numbers, head=read)  # type: ignore[arg-type]
     except (OSError, ValueError, KeyError, TypeError):
         raise Damaged(f"{path.name} is no calibration of this version; run `foveola bridge calibrate`.") from None
 
@@ -134,4 +145,7 @@ def load_calibration(path: Path = BUILT_IN) -> Calibration:
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration so that ``load_calibration`` reads it."""
     document = {"features": FEATURES, **asdict(calibration)}
-    path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    head = document.pop("head")
+    lines = [json.dumps(document, ensure_ascii=False, indent=1)[:-2]]
+    lines.append(f' "head": {json.dumps(head, ensure_ascii=False)}')  # thousands of numbers, in one line
+    path.write_text(",\n".join(lines) + "\n}\n", encoding="utf-8")
