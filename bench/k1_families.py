@@ -1,7 +1,8 @@
 """Every family from checkpoint to answer: parity of the graphs, and text against the family's own class.
 
-A small random checkpoint of each family is compiled (4-bit decoder, arithmetic in fp32), served by the engine, and
-asked about pictures of mixed sizes, one and several; the reference generates from the same rounded weights.
+A small random checkpoint of each family is compressed (``round``: the decoder's layers in 4 bits), compiled (the rest
+in 8, arithmetic in fp32), served by the engine, and asked about pictures of mixed sizes, one and several; the reference
+generates from the same rounded weights. A checkpoint of experts is rounded when it is compiled instead.
 """
 
 from __future__ import annotations
@@ -52,19 +53,22 @@ def examined(name: str, folder: Path, tokens: int) -> dict[str, Any]:
     from foveola.family import family_of
     from foveola.lower.compile import compile_checkpoint, rules
     from foveola.lower.options import CompileOptions
-    from foveola.lower.storage import apply, plan
+    from foveola.lower.storage import apply, keeping, plan
     from foveola.weights.loading import load
+    from foveola.weights.quantised import packed_matrices
     from tests.family.asking import answered, picture
     from tests.family.making import checkpoint
 
     source = checkpoint(folder / "checkpoint", name)
     options = CompileOptions.of_precision("int4", accuracy_level=1, max_length=1024)
-    bundle: Bundle = compile_checkpoint(source, folder / "bundle", options)
-    opened = Checkpoint.open(source)
+    small = compressed(source, folder / "small")
+    bundle: Bundle = compile_checkpoint(small, folder / "bundle", options)
+    opened = Checkpoint.open(small)
     family = family_of(opened.config)
     model = load(opened, family)
+    kept = {path: read() for path, read in packed_matrices(opened, model).items()}
     blocks = family.tower_shape(opened.config).blocks if family.sees else None
-    apply(model, plan(model, family, rules(family, options), blocks))
+    apply(model, keeping(plan(model, family, rules(family, options), blocks), kept), kept)
     errors = next(finding for finding in bundle.lineage if finding.step == "lower.parity").after
     engine = Engine.open(bundle, EngineOptions(threads=1, slots=1))
     same = []
@@ -77,7 +81,27 @@ def examined(name: str, folder: Path, tokens: int) -> dict[str, Any]:
             same.append((text, usage.prompt_tokens) == answered(source, model, pictures, question, tokens))
     finally:
         engine.close(5)
-    return {"error": max(map(float, errors.values())), "conversations": len(same), "same_text": all(same)}
+    return {
+        "error": max(map(float, errors.values())),
+        "matrices_compressed": len(kept),
+        "conversations": len(same),
+        "same_text": all(same),
+    }
+
+
+def compressed(source: Path, out: Path) -> Path:
+    """The checkpoint with its decoder's layers in 4 bits; as it is where that is refused (experts)."""
+    from foveola.compress.recipe import Recipe
+    from foveola.compress.rounding import Round
+    from foveola.compress.run import compress
+    from foveola.exchange import Unsupported
+    from foveola.family import family_of
+
+    family = family_of(Checkpoint.open(source).config)
+    try:
+        return compress(source, Recipe((Round((f"{family.parts.decoder}.{family.decoder.layers}.*",)),)), out).path
+    except Unsupported:
+        return source
 
 
 def png(image: Any) -> bytes:

@@ -74,7 +74,12 @@ def _providers() -> Iterator[str]:
     for name in PROVIDERS:
         if name == "cpu":
             yield "| `cpu` | `ort` | tested |"
-            yield "| `cpu` | `portable` | tested operator by operator (`tests/lower/test_portable.py`) |"
+            yield "| `cpu` | `portable` | tested: operator by operator, and whole graphs against the model |"
+        elif name == "openvino":
+            yield (
+                f"| `{name}` | `portable` | OpenVINO itself reads whole graphs and agrees to 1e-4 "
+                f"(`bench/k1_portable.py`); as ONNX Runtime's provider {EMITTED} |"
+            )
         else:
             yield f"| `{name}` | `portable` | {EMITTED}: chosen by the same code, refused by name where not installed |"
 
@@ -84,7 +89,8 @@ def _builders() -> Iterator[str]:
     yield "## NVIDIA's builders (`foveola compile --target …`)"
     yield ""
     yield f"Devices: {', '.join(f'`{name}` ({device.name})' for name, device in DEVICES.items())}."
-    yield "The layout is held against the packing code of nvidia-modelopt; no engine was built here."
+    yield "Names, types, sizes, settings and packed bytes are those that nvidia-modelopt writes of the same model"
+    yield "(`bench/k2_layouts.py`); no engine was built here."
     yield ""
     yield f"| family | {' | '.join(LISTED)} |"
     yield f"|---|{'---|' * len(LISTED)}"
