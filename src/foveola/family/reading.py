@@ -26,7 +26,7 @@ _POSITIVE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "vocabulary", 
 
 def guarded(family: Family) -> Family:
     """``family`` whose functions raise ``Damaged``, naming file and entry, instead of whatever Python raises."""
-    functions = {name: _guard(getattr(family, name), files) for name, files in _FILES.items()}
+    functions: dict[str, Any] = {name: _guard(getattr(family, name), files) for name, files in _FILES.items()}
     return dataclasses.replace(family, **functions)
 
 
@@ -65,7 +65,7 @@ def _blame(function: Callable[..., Any], arguments: tuple[Any, ...], files: tupl
         _Watched(argument, f"{files[index]}: ", seen) if isinstance(argument, dict) and index < len(files) else argument
         for index, argument in enumerate(arguments)
     ]
-    with contextlib.suppress(_WRONG):
+    with contextlib.suppress(*_WRONG):
         function(*watched)
     if not seen:
         return f"{files[0]} is not what a checkpoint of this family has. Copy the checkpoint whole."
