@@ -170,9 +170,7 @@ def as_examples(paper: Sequence[Question], source: Checkpoint, family: Family) -
         return read_examples(path, source, family)
 
 
-def samples(
-    arguments: argparse.Namespace, source: Checkpoint, family: Family, count: int, seed: int
-) -> list[Example]:
+def samples(arguments: argparse.Namespace, source: Checkpoint, family: Family, count: int, seed: int) -> list[Example]:
     with tempfile.TemporaryDirectory() as folder:
         return read_examples(training_samples(arguments.data, Path(folder), count, seed=seed), source, family)
 

@@ -12,7 +12,8 @@ from tests.bench.scripts import ROOT, load
 from tests.bench.test_marked import ACCURACY, SPEED
 
 # They write documents; the worker measures in a rival's environment.
-NO_EVIDENCE = ("figures", "model_card", "support", "token_maps", "repair_plot", "federated_plot", "e1_rivals_worker")
+NO_EVIDENCE = ("figures", "model_card", "support", "token_maps", "repair_plot", "federated_plot",
+               "e1_rivals_worker", "k1_portable_worker", "k2_layouts_worker", "o3_panels")  # fmt: skip
 STEMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem not in NO_EVIDENCE)
 
 
@@ -86,7 +87,7 @@ def test_a_script_is_called_after_its_claim(stem: str) -> None:
 
 def test_committed_results_are_whole_and_of_a_script_that_exists() -> None:
     for stem, document in load_results(ROOT / "bench" / "results").items():
-        assert stem in STEMS
+        assert stem.removesuffix("_small") in STEMS  # a run with fewer samples than the bar asks for, told as such
         assert stem.startswith(document["id"])
         assert "quick" not in document["figures"]
 

@@ -53,8 +53,11 @@ def test_room_order_and_alignment_always_hold(layers: list[tuple[int, float]], c
         assert one.bytes % 16 == 0
         assert one.load_us[1] <= one.run_us[0]
         held = sum(
-            other.bytes for other in found.transfers if other.load_us[0] <= one.load_us[0] < other.run_us[1] + 1e-9
-            and int(other.layer) <= int(one.layer) and other.run_us[1] > one.load_us[0]
+            other.bytes
+            for other in found.transfers
+            if other.load_us[0] <= one.load_us[0] < other.run_us[1] + 1e-9
+            and int(other.layer) <= int(one.layer)
+            and other.run_us[1] > one.load_us[0]
         )
         assert held <= aligned(room)
     runs = [one.run_us for one in found.transfers]

@@ -97,9 +97,7 @@ def test_repair_comes_nearer_to_the_whole_model_than_cutting() -> None:
         options = PruneOptions(share=0.3, repair=repair, allocation="uniform", kinds=("channels",))
         prune_model(model, family, config, examples_of, options)
         found = teach(model, examples_of)
-        distances[repair] = sum(
-            float((a.states - b.states).square().sum()) for a, b in zip(found, whole, strict=True)
-        )
+        distances[repair] = sum(float((a.states - b.states).square().sum()) for a, b in zip(found, whole, strict=True))
     assert distances[True] < 0.8 * distances[False]
 
 
@@ -150,7 +148,9 @@ def test_a_recipe_prunes_and_the_lineage_says_what_is_left(tmp_path: Path) -> No
     assert sum(after for _, after in kept.values()) <= 0.75 * sum(before for before, _ in kept.values())
     assert finding.after["channel_utilisation"] == 1
     assert set(made.config["foveola_widths"]) == {
-        f"model.language_model.layers.{n}.mlp.{name}_proj" for n in range(2) for name in ("gate", "up", "down")
+        f"model.language_model.layers.{n}.mlp.{name}_proj"
+        for n in range(2)
+        for name in ("gate", "up", "down")
         if kept[f"model.language_model.layers.{n}.channels"][1] < 160
     }
     with pytest.raises(Invalid, match=r"give the recipe \[calibration\] samples = FILE"):

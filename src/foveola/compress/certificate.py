@@ -113,9 +113,7 @@ def spectral_gain(
     return now * (1 + abs(now - before) / now) * (relative if scale is None else scale)
 
 
-def mean_gain(
-    function: Function, at: Tensor, *, probes: int = 4, seed: int = 0, scale: float | None = None
-) -> float:
+def mean_gain(function: Function, at: Tensor, *, probes: int = 4, seed: int = 0, scale: float | None = None) -> float:
     """Root-mean-square factor by which ``function`` enlarges a relative error in a random direction at ``at``; with
     ``scale``, an absolute one times ``scale``."""
     generator = torch.Generator().manual_seed(seed)

@@ -94,9 +94,7 @@ class Importance:
         whole = sum(totals.values()) / max(1, self._samples)
         found = {}
         for name in self._squares:
-            parts = [
-                weight * self._sums[m][name] / (totals[m] + _TINY) * whole for m, weight in self.weights.items()
-            ]
+            parts = [weight * self._sums[m][name] / (totals[m] + _TINY) * whole for m, weight in self.weights.items()]
             found[name] = torch.stack(parts).sum(0)
         return found
 

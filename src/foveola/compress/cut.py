@@ -75,9 +75,7 @@ def decide(
         }
         whole = sum(costs[group.name].of(group.count) for group in groups)
         counts = dict(select(layers, whole * (1 - share)).units)
-    return {
-        group.name: scores[group.name].topk(counts[group.name]).indices.sort().values for group in groups
-    }
+    return {group.name: scores[group.name].topk(counts[group.name]).indices.sort().values for group in groups}
 
 
 def _counts(units: int, tile: int) -> list[int]:

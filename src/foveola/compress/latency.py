@@ -53,9 +53,7 @@ class LatencyTable:
     def of(self, shape: Shape) -> float:
         """The time of ``shape``. Raises ``Invalid`` where it was not measured."""
         if shape.key not in self.microseconds:
-            raise Invalid(
-                f"the latency table has no entry for {shape.key}; measure it on the target.", field="latency"
-            )
+            raise Invalid(f"the latency table has no entry for {shape.key}; measure it on the target.", field="latency")
         return self.microseconds[shape.key]
 
     def measure(self, shapes: Iterable[Shape], told: Callable[[str], None] = lambda what: None) -> LatencyTable:
@@ -152,4 +150,3 @@ def _packed(
         accuracy_level=form.accuracy_level,
     )
     return node, weights
-

@@ -187,9 +187,7 @@ def _weights(model: nn.Module, groups: Sequence[UnitGroup]) -> float:
     return float(sum(unit_weights(model, group) * group.count for group in groups))
 
 
-def _costs(
-    model: nn.Module, groups: Sequence[UnitGroup], channels: int, options: PruneOptions
-) -> dict[str, Costs]:
+def _costs(model: nn.Module, groups: Sequence[UnitGroup], channels: int, options: PruneOptions) -> dict[str, Costs]:
     weights = {group.name: float(unit_weights(model, group)) for group in groups}
     if options.cost == "weights":
         return {name: Costs(each) for name, each in weights.items()}

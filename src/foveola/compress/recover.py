@@ -1,6 +1,6 @@
 """A short recovery after something was taken out: the whole model teaches the rest of it.
 
-    loss = CE(targets) + KL(teacher ‖ student) on the answers + ‖h_s - h_t‖² / ‖h_t‖² on the last states of all tokens
+loss = CE(targets) + KL(teacher ‖ student) on the answers + ‖h_s - h_t‖² / ‖h_t‖² on the last states of all tokens
 """
 
 from __future__ import annotations

@@ -138,9 +138,7 @@ def filled(size: int, tile: int) -> float:
 
 def utilisation(product: Product, tile: Tile) -> float:
     """The share (0..1) of the multiplications that the chip does which belong to the product."""
-    return (
-        filled(product.rows, tile.rows) * filled(product.inner, tile.inner) * filled(product.outer, tile.outer)
-    )
+    return filled(product.rows, tile.rows) * filled(product.inner, tile.inner) * filled(product.outer, tile.outer)
 
 
 def channel_utilisation(product: Product, tile: Tile) -> float:

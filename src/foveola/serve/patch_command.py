@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         reply = ask_server(arguments.url, "POST", "/v1/admin/rollback", key)
     else:
         fields = {"module_path": arguments.module_path, "strict": "false" if arguments.not_strict else "true"}
-        reply = _send(arguments.url, key, fields, arguments.weights, console)
+        reply = send(arguments.url, key, fields, arguments.weights, console)
     if arguments.json:
         print(json.dumps(reply, ensure_ascii=False, indent=1))
     else:
@@ -63,7 +63,7 @@ def _told(reply: dict[str, Any]) -> Iterator[str]:
     yield f"{what}: {reply['before'][:12]} -> {reply['model_hash'][:12]} in {reply['seconds']:.2f} s."
 
 
-def _send(url: str, key: str, fields: dict[str, str], weights: Path, console: Console) -> dict[str, Any]:
+def send(url: str, key: str, fields: dict[str, str], weights: Path, console: Console) -> dict[str, Any]:
     """The form, its file read as it is sent."""
     boundary = uuid.uuid4().hex
     head = b"".join(

@@ -33,5 +33,5 @@ def step(
     first = np.float32(FIRST) * moments.first + np.float32(1 - FIRST) * change
     second = np.float32(SECOND) * moments.second + np.float32(1 - SECOND) * change**2
     left = max(LAST, 1 - (1 - LAST) * number / horizon)
-    moved: Floats = np.float32(rate * left) * first / (np.sqrt(second) + np.float32(FLOOR))
+    moved = (np.float32(rate * left) * first / (np.sqrt(second) + np.float32(FLOOR))).astype(np.float32)
     return moved, Moments(first, second)
