@@ -131,8 +131,9 @@ class Sequence:
 
     @property
     def sighted(self) -> bool:
-        """Whether the features of all its pictures are known."""
-        return len(self.features) == len(self.pictures)
+        """Whether the features of all its pictures are known. What another service saw came with the prompt, and there
+        are no pictures then."""
+        return len(self.features) >= len(self.pictures)
 
     def began(self, model_hash: str, now: float) -> None:
         """It has a slot, with the weights that ``model_hash`` names."""
