@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from foveola.engine.eyes import Eyes
 from foveola.engine.features import Selected
 from foveola.engine.pictures import EncoderInput, one_by_one
-from foveola.exchange import Unavailable
+from foveola.engine.prepared import Prepared
+from foveola.exchange import Request, Unavailable
 from foveola.intake.geometry import Packed
-from tests.engine.fakes import FakeRunner, fake_engine, request, until
+from tests.engine.fakes import FakePreparing, FakeRunner, fake_engine, request, until
 from tests.engine.test_scheduler import in_thread, text
 
 
@@ -123,3 +125,24 @@ def test_where_all_eyes_are_busy_the_next_picture_waits() -> None:
     assert done.acquire(timeout=30)
     assert eyes.look(runner, picture(4, 2)) is not None
     eyes.close()
+
+
+class SeenElsewhere(FakePreparing):
+    """Of pictures it has the features already, as a vision service or a stream gives them."""
+
+    def __init__(self, runner: FakeRunner) -> None:
+        super().__init__()
+        self._runner = runner
+
+    def __call__(self, request: Request) -> Prepared:
+        prepared = super().__call__(request)
+        assert prepared.packed is not None
+        seen = tuple(self._runner.encode(one.packed) for one in one_by_one(prepared.packed))
+        return replace(prepared, packed=None, seen=seen)
+
+
+def test_who_brings_the_features_waits_for_no_eyes() -> None:
+    runner = FakeRunner(slots=1)
+    thread, said = in_thread(fake_engine(runner, SeenElsewhere(runner)), request("seen", images=(b"x", b"y")))
+    thread.join(10)
+    assert text(said).strip() == "seen"

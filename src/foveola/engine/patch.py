@@ -77,11 +77,6 @@ class Patches:
         """Of the weights that newcomers get."""
         return self._states[-1].runner.version.model_hash
 
-    @property
-    def can_roll_back(self) -> bool:
-        """Whether the weights before the last patch are at hand."""
-        return len(self._states) > 1
-
     def replace(self, module_path: str, new_state_dict: Mapping[str, Any], *, strict: bool = True) -> Patched:
         """Serve newcomers with ``new_state_dict`` in the sub-module ``module_path``.
 

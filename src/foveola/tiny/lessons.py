@@ -85,7 +85,7 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
     plan_of = [
         ("real", pick(SQUARE_GRIDS if square else WIDE_GRIDS), plan.real, 3, Ease()),
         ("scene", pick(SCENE_GRIDS), plan.scene, 4, Ease()),
-        (kind, pick(label_grids), plan.label, 3 if step >= plan.mute else 0, ease),
+        (kind, pick(label_grids), plan.label, 3 if step >= plan.mute else 0, replace(ease, plain=plain)),
         ("page", pick(PAGE_GRIDS), plan.page, 0, Ease(plain=plain)),
     ]
     groups = []

@@ -305,8 +305,7 @@ def _resume(state: Path, trainee: Trainee, optimiser: torch.optim.Optimizer, at:
         return at
     saved = torch.load(state, weights_only=True)
     trainee.load_state_dict(saved["trainee"])
-    if "optimiser" in saved:
-        optimiser.load_state_dict(saved["optimiser"])
+    optimiser.load_state_dict(saved["optimiser"])
     return int(saved["step"])
 
 

@@ -197,7 +197,7 @@ class Packer:
         segments = [0] * len(ids)
         chunks, slots, targets = [positions], [], []
         seen: list[NDArray[np.bool_]] = []
-        for number, turn in enumerate(map(Asked._make, map(_three, turns)), 1):
+        for number, turn in enumerate((Asked(*turn) for turn in turns), 1):
             asked, said = self.question(turn.question), [*self.encode(turn.answer), self._end]
             line = (asked + said)[:-1]
             slots += [len(ids) + len(asked) - 1 + i for i in range(len(said))]
@@ -209,10 +209,6 @@ class Packer:
         ids_, segments_, slots_, targets_ = (np.asarray(x, np.int64) for x in (ids, segments, slots, targets))
         shown = np.stack(seen) if seen else np.zeros((0, grid[0] * grid[1] // 4), bool)
         return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_, shown)
-
-
-def _three(turn: tuple[str, str] | Asked) -> tuple[str, str, tuple[tuple[Box, ...], ...]]:
-    return turn if isinstance(turn, Asked) else (*turn, ())
 
 
 def _shown(turn: Asked, count: int, rows: int, columns: int) -> list[NDArray[np.bool_]]:
