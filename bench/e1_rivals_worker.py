@@ -2,7 +2,7 @@
 
 Started by ``e1_rivals.py`` with the Python of the rival's environment; imports nothing of this project. Every line on
 stdin is one measurement: a JSON object with ``ids`` and ``tokens``. Every line on stdout is its answer: seconds of the
-prefill (until the first token is there) and of ``tokens`` further ones, greedily, and the tokens.
+prefill (until the first token is there) and of ``tokens`` further ones, greedily, and the tokens where it tells them.
 """
 
 from __future__ import annotations
@@ -18,45 +18,23 @@ Measure = Callable[[list[int], int], Answer]
 
 
 def llama_cpp(model: str, threads: int) -> Measure:
-    import ctypes
+    """Through the wheel of ``xllamacpp``, whose library is compiled for AVX2; the seconds are llama.cpp's own."""
+    import xllamacpp
 
-    import llama_cpp as native
-    import numpy as np
-
-    quiet = native.llama_log_callback(lambda level, text, data: None)
-    native.llama_log_set(quiet, None)
-    native.llama_backend_init()
-    loaded = native.llama_model_load_from_file(model.encode(), native.llama_model_default_params())
-    settings = native.llama_context_default_params()
-    settings.n_ctx, settings.n_batch, settings.n_ubatch = 2048, 512, 512
-    settings.n_threads = settings.n_threads_batch = threads
-    context = native.llama_init_from_model(loaded, settings)
-    vocabulary = native.llama_vocab_n_tokens(native.llama_model_get_vocab(loaded))
-    memory = native.llama_get_memory(context)
-
-    def run(ids: list[int], first: int) -> int:
-        batch = native.llama_batch_init(len(ids), 0, 1)
-        batch.n_tokens = len(ids)
-        for index, token in enumerate(ids):
-            batch.token[index], batch.pos[index] = token, first + index
-            batch.n_seq_id[index], batch.seq_id[index][0] = 1, 0
-            batch.logits[index] = index == len(ids) - 1
-        if native.llama_decode(context, batch):
-            raise RuntimeError("llama_decode failed")
-        native.llama_batch_free(batch)
-        logits = native.llama_get_logits_ith(context, len(ids) - 1)
-        return int(np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (vocabulary,)).argmax())
+    settings = xllamacpp.CommonParams()
+    settings.model.path = model
+    settings.n_ctx, settings.n_batch, settings.n_ubatch, settings.n_parallel = 2048, 512, 512, 1
+    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
+    server = xllamacpp.Server(settings)
 
     def measure(ids: list[int], tokens: int) -> Answer:
-        native.llama_memory_clear(memory, True)
-        started = time.perf_counter()
-        said = [run(ids, 0)]
-        first = time.perf_counter()
-        for step in range(tokens):
-            said.append(run([said[-1]], len(ids) + step))
-        return first - started, time.perf_counter() - first, said
+        asked = {"prompt": ids, "n_predict": tokens + 1, "ignore_eos": True, "temperature": 0.0, "cache_prompt": False}
+        answer = server.handle_completions(asked)
+        spent = answer["timings"]
+        if (spent["prompt_n"], spent["predicted_n"]) != (len(ids), tokens + 1):
+            raise RuntimeError(f"llama.cpp took other numbers of tokens: {spent}")
+        return spent["prompt_ms"] / 1e3, spent["predicted_ms"] / 1e3, []
 
-    measure.keep = quiet  # type: ignore[attr-defined]
     return measure
 
 

@@ -68,12 +68,14 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Ease:
-    """How much easier labels are made: see ``labels.label`` and ``labels.cells``."""
+    """How much easier labels are made: see ``labels.label`` and ``labels.cells``. Half of the labels are drawn up to
+    ``shrink`` times as large and made smaller, as a picture of more pixels than the model takes is."""
 
     tight: float = 0.0
     plain: float = 0.0
     jitter_px: float = 12.0
     length: tuple[int, int] = (4, 8)
+    shrink: float = 1.0
 
 
 def _centres(grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -135,6 +137,17 @@ def _jitter(rng: np.random.Generator, grey: Grey, size: tuple[int, int]) -> NDAr
     if rng.random() < 0.3:
         x = x + rng.standard_normal(x.shape).astype(np.float32) * rng.uniform(0, 8)
     return scenes.colour(rng, x, share=0.08)
+
+
+def _label(rng: np.random.Generator, height: int, width: int, ease: Ease) -> Scene:
+    larger = rng.uniform(1, ease.shrink) if rng.random() < 0.5 else 1.0
+    drawn = labels.label(
+        rng, round(height * larger), round(width * larger), tight=ease.tight, plain=ease.plain, length=ease.length
+    )
+    if larger == 1:
+        return drawn
+    small = Image.fromarray(drawn.pixels).resize((width, height), Image.Resampling.BICUBIC)
+    return replace(drawn, pixels=np.asarray(small))
 
 
 class Source:
@@ -221,8 +234,7 @@ class Source:
         elif kind == "page":
             pictures = [labels.page(rng, height, width, plain=ease.plain) for _ in range(count)]
         else:
-            how = {"tight": ease.tight, "plain": ease.plain, "length": ease.length}
-            pictures = [labels.label(rng, height, width, **how) for _ in range(count)]  # type: ignore[arg-type]
+            pictures = [_label(rng, height, width, ease) for _ in range(count)]
         rows = [self._packer.pack(grid, asked_about(p, talk, turns) if turns else []) for p in pictures]
         return collate(grid, pictures, rows, self._packer.pad, features)
 

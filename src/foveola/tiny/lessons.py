@@ -100,7 +100,7 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
 def _label_lesson(rng: np.random.Generator, progress: float) -> tuple[str, tuple[Grid, ...], Ease]:
     """Reading aloud is learnt in order: single characters in cells, then short codes, then tight strips, then labels of
     all sizes. Later lessons come more and more often; none is dropped at once."""
-    ease = Ease(tight=0.85 * max(0.0, 1 - 1.4 * progress), jitter_px=8 + 6 * progress)
+    ease = Ease(tight=0.85 * max(0.0, 1 - 1.4 * progress), jitter_px=8 + 6 * progress, shrink=1 + 0.4 * progress)
     if rng.random() < max(0.08, 0.4 - 0.8 * progress):
         return "cells", CELL_GRIDS, ease
     if rng.random() < 0.6 - 1.2 * progress:
