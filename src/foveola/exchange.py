@@ -57,6 +57,7 @@ class Request:
     ``trace`` is the W3C ``traceparent`` that came with it, ``span`` the one for whoever is asked because of it.
     ``visual_prompt`` names learnt rows that stand before the
     first picture; empty for none. ``camera`` took the picture; empty where that was not said, ``NO_CAMERA`` for none.
+    ``whole``: nobody reads the answer before its end, so that its pieces may come late and merged.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Request:
     visual_prompt: str = ""
     camera: str = ""
     span: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,34 @@ def test_an_error_alone_wakes_the_reader() -> None:
     assert woken == [1]
 
 
+def test_who_wants_the_whole_answer_is_woken_for_its_end_and_now_and_then() -> None:
+    woken: list[int] = []
+    now = 0.0
+    mailbox = Mailbox(lambda: woken.append(1), pause_s=1.0, clock=lambda: now)
+    mailbox.put(Piece("a", 1))
+    now = 0.9
+    mailbox.put(Piece("b", 1))
+    assert not woken
+    now = 1.5
+    mailbox.put(Piece("c", 1))
+    assert len(woken) == 1
+    assert mailbox.take() == Piece("abc", 3)
+    now = 2.0
+    mailbox.put(Piece("d", 1))
+    assert len(woken) == 1
+    mailbox.put(Piece("e", 1, finish="stop", usage=Usage(1, 0, 5)))
+    assert len(woken) == 2
+    assert mailbox.take() == Piece("de", 2, finish="stop", usage=Usage(1, 0, 5))
+
+
+def test_an_error_does_not_wait_for_the_pause() -> None:
+    woken: list[int] = []
+    mailbox = Mailbox(lambda: woken.append(1), pause_s=1.0)
+    mailbox.put(Piece("a", 1))
+    mailbox.fail(Unavailable("over"))
+    assert woken == [1]
+
+
 def test_cancelling_is_seen_by_the_other_side() -> None:
     mailbox = Mailbox(lambda: None)
     assert not mailbox.cancelled

@@ -39,6 +39,9 @@ from foveola.exchange import Piece, Request, Unavailable
 
 log = logging.getLogger(__name__)
 
+# How often the reader of a whole answer is shown, before its end, that the engine lives.
+WHOLE_PAUSE_S = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
@@ -214,7 +217,7 @@ class Engine:
             except RuntimeError:  # the loop was closed under the reader: nobody is left to read
                 mailbox.cancel()
 
-        mailbox = Mailbox(wake)
+        mailbox = Mailbox(wake, pause_s=WHOLE_PAUSE_S if request.whole else 0.0)
         ticket = self._let_in(request, mailbox)
         try:
             while True:
@@ -230,7 +233,7 @@ class Engine:
     def pieces(self, request: Request) -> Iterator[Piece]:
         """Answer ``request`` piece by piece, blocking the calling thread; must not be called on an event loop."""
         something = threading.Event()
-        mailbox = Mailbox(something.set)
+        mailbox = Mailbox(something.set, pause_s=WHOLE_PAUSE_S if request.whole else 0.0)
         ticket = self._let_in(request, mailbox)
         try:
             while True:

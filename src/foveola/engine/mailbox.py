@@ -1,12 +1,14 @@
 """The one thing that the engine's thread and a reader share: pieces go one way, cancellation the other.
 
 Pieces that the reader has not fetched yet are merged, and it is woken once for all of them. So a slow reader costs
-the engine nothing, and memory is bounded by the length of one answer.
+the engine nothing, and memory is bounded by the length of one answer. A reader that wants the answer as a whole is
+woken for its end: each wake-up in between would take the interpreter's lock from the engine.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from foveola.exchange import Piece
@@ -15,9 +17,14 @@ from foveola.exchange import Piece
 class Mailbox:
     """One answer on its way to one reader."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
-        """``wake`` is called on the engine's thread when there is something to fetch; it must not block."""
+    def __init__(
+        self, wake: Callable[[], None], *, pause_s: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``wake`` is called on the engine's thread when there is something to fetch; it must not block. Until the
+        answer ends, ``pause_s`` seconds pass between two of its calls."""
         self._wake = wake
+        self._pause_s, self._clock = pause_s, clock
+        self._wake_at = clock() + pause_s
         self._lock = threading.Lock()
         self._piece: Piece | None = None
         self._error: Exception | None = None
@@ -37,6 +44,9 @@ class Mailbox:
         """The engine adds a piece."""
         with self._lock:
             self._piece = piece if self._piece is None else merged(self._piece, piece)
+            if piece.finish is None and self._pause_s and self._clock() < self._wake_at:
+                return
+            self._wake_at = self._clock() + self._pause_s if self._pause_s else 0.0
             wake, self._woken = not self._woken, True
         if wake:
             self._wake()

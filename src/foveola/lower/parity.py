@@ -33,8 +33,10 @@ from foveola.lower.storage import Stored
 
 EXACT = 1e-4
 """Largest difference over largest value, where both sides compute in fp32."""
-ROUNDED_ACTIVATIONS = 0.1
-"""The same at accuracy level 4, which rounds what goes into every product to 8 bits per block."""
+ROUNDED_ACTIVATIONS = 0.25
+"""The same at accuracy level 4, which rounds what goes into every product to 8 bits per block. Level 1 has proven the
+graph by then: what is looked for is a kernel that computes something else, whose difference is about 1. Thirty layers
+of SmolLM2-135M in 4 bits reach 0.1 in single elements of the evidence."""
 _SLOT = 48
 
 

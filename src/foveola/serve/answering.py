@@ -104,7 +104,9 @@ class Answering(Response):
             note.details["read_s"] = round(note.age_s, 6)
             answer = served.answer_of(telling.model)
             timeout_s = deadline_of(http.headers, self.service.options)
-            request = replace(telling.request, deadline_s=timeout_s, camera=camera_of(http.headers))
+            request = replace(
+                telling.request, deadline_s=timeout_s, camera=camera_of(http.headers), whole=not telling.stream
+            )
             request = _traced(request, http.headers.get("traceparent", "")[:TRACEPARENT_CHARS], served)
             usual = None if telling.model in served.others else self.service.options.visual_prompt
             request = in_name_of(key_of(scope), request, usual)
