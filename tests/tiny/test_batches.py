@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="the workshop is not installed")
 
 from foveola.tiny import batches
+from foveola.tiny.labels import font_files
 from foveola.tiny.model import merge_order, to_patches
 from foveola.tiny.scenes import Defect, Scene
 
@@ -62,3 +63,26 @@ def test_a_page_teaches_characters_and_no_places_nor_class():
     a = 1 + len(batches.CLASSES) + batches.CHARACTERS.index("A")
     assert under.tolist() == [a] * 4 + [0] * 4
     assert place.tolist() == [batches.IGNORE] * 4 + [0] * 4
+
+
+def test_a_shrunk_label_has_the_asked_size_and_its_characters_where_they_are_printed():
+    try:
+        font_files()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    shrunk = [_drawn(seed, 1.6) for seed in range(12)]
+    assert {s.pixels.shape for s in shrunk} == {(56, 168, 3)}
+    plain = [_drawn(seed, 1.0) for seed in range(12)]
+    heights = [(box[3] - box[1]) * 56 for s in (*shrunk, *plain) for _, _, box in s.characters[:1]]
+    assert min(heights[:12]) < min(heights[12:])
+    for scene in shrunk:
+        grey = scene.pixels.astype(float).mean(-1)
+        boxes = np.zeros(grey.shape, bool)
+        for _, _, (x1, y1, x2, y2) in scene.characters:
+            boxes[max(0, int(y1 * 56)) : int(y2 * 56) + 1, max(0, int(x1 * 168)) : int(x2 * 168) + 1] = True
+        paper = grey[~boxes]
+        assert np.abs(grey[boxes] - np.median(paper)).max() > 2 * np.abs(paper - np.median(paper)).mean()
+
+
+def _drawn(seed: int, shrink: float) -> Scene:
+    return batches._label(np.random.default_rng(seed), 56, 168, batches.Ease(shrink=shrink))
