@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from foveola.artifact.prompt import Prompt
 from foveola.cli import main
 from foveola.exchange import Unavailable
 from foveola.learn.federate import launch
+from foveola.learn.federate.flower import patient
 from foveola.learn.federate.launch import Certificates, link_command, node_command, program, run_config
 from foveola.learn.federate.problem import synthetic
 from foveola.learn.federate.site import MEMORY_FILE
@@ -61,6 +63,25 @@ def test_nothing_is_started_without_tls(programs: Path, tmp_path: Path) -> None:
         Unavailable, match="missing.pem is no file; name a PEM file. There is no federation without TLS"
     ):
         Certificates(tmp_path / "missing.pem").check()
+
+
+def test_flower_gets_more_patience_where_its_interpreter_is_beside_it(programs: Path, tmp_path: Path) -> None:
+    (programs / "python").symlink_to(sys.executable)
+    files = write_certificates(tmp_path)
+    told = link_command("127.0.0.1", 1, Certificates(*files)), node_command("host:1", Certificates(files[0]), {}, 2)
+    for command, name in zip(told, patient.PROGRAMS, strict=True):
+        assert command[:4] == [str(programs / "python"), "-m", patient.__name__, name]
+
+
+def test_what_a_task_has_to_begin_is_replaced_or_another_flower_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, other = types.ModuleType("a_state"), types.ModuleType("another_state")
+    setattr(state, patient.CONSTANT, 30)
+    monkeypatch.setitem(sys.modules, "a_state", state)
+    monkeypatch.setitem(sys.modules, "another_state", other)
+    patient.make_patient(["a_state"])
+    assert getattr(state, patient.CONSTANT) == patient.START_S
+    with pytest.raises(AttributeError, match=patient.CONSTANT):
+        patient.make_patient(["another_state"])
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -80,23 +80,25 @@ def run_config(settings: Settings) -> str:
 
 def node_command(server: str, certificates: Certificates, settings: Settings, port: int) -> list[str]:
     """The command line of a SuperNode; ``port`` is its own, on loopback, for the process that trains."""
-    command = [program("flower-supernode"), "--superlink", server, "--root-certificates", str(certificates.authority)]
     return [
-        *command,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        *_tls(certificates),
-        "--node-config",
-        run_config(settings),
-    ]
+        *_patient("flower-supernode"), "--superlink", server, "--root-certificates", str(certificates.authority),
+        "--host", "127.0.0.1", "--port", str(port), *_tls(certificates), "--node-config", run_config(settings),
+    ]  # fmt: skip
 
 
 def link_command(host: str, port: int, certificates: Certificates) -> list[str]:
     """The command line of a SuperLink."""
-    command = [program("flower-superlink"), "--host", host, "--port", str(port)]
+    command = [*_patient("flower-superlink"), "--host", host, "--port", str(port)]
     return [*command, *_tls(certificates), "--disable-runtime-dependency-installation"]
+
+
+def _patient(name: str) -> list[str]:
+    """The program ``name``, by the interpreter beside it, so that it waits longer for what it starts (``patient``)."""
+    found = program(name)
+    interpreter = Path(found).resolve().parent / "python"
+    if not interpreter.is_file():
+        return [found]
+    return [str(interpreter), "-m", "foveola.learn.federate.flower.patient", name]
 
 
 def _tls(certificates: Certificates) -> list[str]:

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from foveola.exchange import Refusal
-from foveola.learn.federate.flower.strategy import RECORD
+from foveola.learn.federate.flower import RECORD
 from foveola.learn.federate.options import Rejected
 from foveola.learn.federate.site import open_site
 

@@ -19,12 +19,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from foveola.exchange import Unavailable
+from foveola.learn.federate.flower import RECORD
 from foveola.learn.federate.options import Rejected
 from foveola.learn.federate.rounds import Federation
 
 log = logging.getLogger(__name__)
 
-RECORD = "foveola"
 NEVER = -1
 POLL_S = 0.5
 
