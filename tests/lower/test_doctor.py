@@ -25,6 +25,9 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
+WORDS_ONLY = "{% for m in messages %}{{ m.content if m.content is string else m.content[1].text }}{% endfor %}"
+
+
 def checkpoint(folder: Path, config: dict[str, Any] = CONFIG, **files: str | None) -> Path:
     header = json.dumps({"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(24))
@@ -66,6 +69,11 @@ def test_the_command_says_so_to_people_and_to_programs(tmp_path: Path, capsys: p
         (CONFIG, {"chat_template.jinja": None}, "prompt", "there is no chat template"),
         (CONFIG, {"preprocessor_config.json": '{"resample": 9}'}, "pictures", "has resample 9; expected one of"),
         (CONFIG, {"tokenizer.json": None}, "prompt", "tokenizer.json is missing"),
+        (CONFIG, {"tokenizer.json": '{"model": {}}'}, "prompt", "tokenizer.json is no tokenizer that this version"),
+        (CONFIG, {"generation_config.json": '{"eos_token_id": -5}'}, "prompt", "tokenizer.json has no token -5"),
+        (CONFIG, {"chat_template.jinja": "{{ 1 / 0 }}"}, "prompt", "refuses these turns: it ends in ZeroDivisionError"),
+        (CONFIG, {"chat_template.jinja": "{% if %}"}, "prompt", "chat_template is no valid template"),
+        (CONFIG, {"chat_template.jinja": WORDS_ONLY}, "prompt", "chat_template writes 0 image tokens for 1 pictures"),
         (
             {key: value for key, value in CONFIG.items() if key != "vision_config"},
             {},
@@ -101,6 +109,8 @@ def with_entry(place: str, value: Any) -> dict[str, Any]:
         ("text_config", "x", "config.json: text_config is 'x'"),
         ("text_config.num_hidden_layers", [], "config.json: text_config"),
         ("text_config.hidden_size", "many", "config.json: text_config"),
+        ("text_config.head_dim", 10**9, "config.json: text_config.head_dim is 1000000000; no model has more than"),
+        ("text_config.num_hidden_layers", 10**30, "num_hidden_layers is a number of more than 18 digits; no model has"),
         ("text_config.num_attention_heads", 0, "or an entry beside or inside it, is not what this family has"),
         ("text_config.num_hidden_layers", -1, "makes the model's layers -1; it must be 1 at least"),
         ("text_config.eos_token_id", {}, "config.json: "),
@@ -120,6 +130,13 @@ def test_nonsense_in_the_preprocessor_s_file_too(tmp_path: Path, text: str) -> N
     checks = examine(checkpoint(tmp_path, CONFIG, **{"preprocessor_config.json": text}))
     said = [check.says for check in checks if check.verdict == "bad"]
     assert said == [] or any(text.startswith("preprocessor_config.json: ") for text in said)
+
+
+def test_a_template_that_is_no_text(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path)
+    (folder / "chat_template.jinja").write_bytes(b"\xa3\xff")
+    bad = [check.says for check in examine(folder) if check.verdict == "bad"]
+    assert bad == ["chat_template.jinja is not UTF-8 text; it is damaged. Copy the checkpoint whole."]
 
 
 def test_no_checkpoint_at_all(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,18 @@ def test_widening_at_load_is_for_all_parts() -> None:
     options = CompileOptions.of_precision("int4@load")
     assert options.decoder == Format(4, expand=True)
     assert options.head == options.vision == Format(8, expand=True)
+
+
+def test_a_tower_too_large_to_be_widened_stays_narrow() -> None:
+    options = CompileOptions.of_precision("int4")
+    assert options.for_tower(2**28).vision == Format(8, expand=True)  # 1 GiB in fp32
+    assert options.for_tower(2**28 + 1).vision == Format(8, accuracy_level=1)
+    assert options.for_tower(2**28 + 1).wide_vision_mib is None
+
+
+@pytest.mark.parametrize("asked", [{"precision": "int8@load"}, {"precision": "int4", "vision": Format(8, expand=True)}])
+def test_a_tower_that_is_to_be_wide_is_wide_at_any_size(asked: dict[str, Any]) -> None:
+    assert CompileOptions.of_precision(**asked).for_tower(2**40).vision == Format(8, expand=True)
 
 
 def test_fp32_is_fp32_everywhere() -> None:

@@ -18,7 +18,6 @@ from foveola.exchange import Damaged  # noqa: E402
 from foveola.family import family_of  # noqa: E402
 from foveola.lower.options import CompileOptions  # noqa: E402
 from foveola.lower.parity import Subject, check_parity  # noqa: E402
-from foveola.lower.storage import apply  # noqa: E402
 
 pytestmark = pytest.mark.torch
 Checked = Callable[..., Any]
@@ -38,7 +37,7 @@ def checked(checkpoint: Path, compiled: Callable[[str], Bundle], model: Any) -> 
             model, family_of(config), config, bundle.model["vision"], bundle.model["evidence_layer"],
             CompileOptions(**options),
         )  # fmt: skip
-        return check_parity(graphs, subject, apply(model, {}))
+        return check_parity(graphs, subject)
 
     return check
 

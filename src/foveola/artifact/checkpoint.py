@@ -85,7 +85,10 @@ class Checkpoint:
         """The chat template: chat_template.jinja, or the entry of tokenizer_config.json or chat_template.json."""
         jinja = self.path / "chat_template.jinja"
         if jinja.is_file():
-            return jinja.read_text(encoding="utf-8")
+            try:
+                return jinja.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                raise Damaged(f"{jinja.name} is not UTF-8 text; it is damaged. Copy the checkpoint whole.") from None
         for relative in ("chat_template.json", "tokenizer_config.json"):
             if (self.path / relative).exists():
                 template = read_json(self.path, relative).get("chat_template")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foveola.exchange import Unsupported
+from foveola.exchange import Damaged, Unsupported
 from foveola.family.base import Config, Family
 from foveola.family.idefics3 import IDEFICS3, SMOLVLM
 from foveola.family.internvl import INTERNVL
@@ -14,6 +14,10 @@ from foveola.family.qwen2_vl import QWEN2_VL
 from foveola.family.qwen3_vl import QWEN3_VL, QWEN3_VL_MOE
 from foveola.family.reading import guarded
 
+MOST = 2**24
+LARGEST = {"num_hidden_layers": 2048, "depth": 2048, "image_size": 2**15, "num_experts": 4096}
+"""What a number of config.json may be: beyond, a model would be built for hours before it is refused."""
+_SIZES = ("_size", "_dim", "_heads", "_layers", "_channels", "_experts", "depth")
 _FAMILIES: dict[str, Family] = {
     family.model_type: guarded(family)
     for family in (
@@ -51,4 +55,15 @@ def family_of(config: Config) -> Family:
             f"config.json says {came}; supported are: {', '.join(supported())}. "
             "Use a checkpoint of one of these, or add a record to foveola.family."
         )
+    _check_sizes(config, "config.json: ")
     return family
+
+
+def _check_sizes(config: Config, where: str) -> None:
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _check_sizes(value, f"{where}{name}.")
+        elif isinstance(value, int) and name.endswith(_SIZES) and abs(value) > LARGEST.get(name, MOST):
+            shown = value if abs(value) < 10**18 else "a number of more than 18 digits"
+            most = LARGEST.get(name, MOST)
+            raise Damaged(f"{where}{name} is {shown}; no model has more than {most}. Copy the checkpoint whole.")

@@ -177,8 +177,9 @@ class PromptFormat:
         messages = [self._message(turn, f"{nonce}-{index}", texts) for index, turn in enumerate(turns)]
         try:
             rendered = self._template.render(messages=messages, add_generation_prompt=True, **self._variables)
-        except jinja2.TemplateError as error:
-            reason = str(error)[:200] or "no reason given"
+        except Exception as error:  # noqa: BLE001 - whatever Python raises inside of somebody's template
+            known = isinstance(error, jinja2.TemplateError) and str(error)
+            reason = str(error)[:200] if known else f"it ends in {type(error).__name__}"
             raise Invalid(f"The model's chat template refuses these turns: {reason}", field="turns") from None
         pieces: list[int | str] = []
         seen: set[str] = set()

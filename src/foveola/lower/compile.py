@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import time
 from collections.abc import Callable
@@ -16,8 +15,9 @@ from torch import nn
 
 from foveola.artifact import Bundle, Checkpoint, Finding, write_bundle
 from foveola.artifact.seal import check_name
-from foveola.exchange import Damaged, Invalid, Unsupported
+from foveola.exchange import Invalid
 from foveola.family import Family, family_of
+from foveola.lower.card import GRAPHS, check_prompt, model_section
 from foveola.lower.export import export_decoder, export_embed, export_vision
 from foveola.lower.inspect import check_storage, count_operators
 from foveola.lower.narrow import halve
@@ -25,7 +25,6 @@ from foveola.lower.nbits import QEmbedding
 from foveola.lower.options import CompileOptions
 from foveola.lower.parity import Subject, check_parity
 from foveola.lower.portable import to_portable
-from foveola.lower.prompts import prompt_tokens, template_variables
 from foveola.lower.session import save
 from foveola.lower.storage import Rule, Stored, apply, keeping, plan
 from foveola.weights.formats import Format
@@ -35,7 +34,6 @@ from foveola.weights.quantised import packed_matrices, with_tied
 Progress = Callable[[str, float], None]
 """Called with the step that begins and the share of the work that is done (0..1)."""
 
-GRAPHS = {"vision": "vision.onnx", "embed": "embed.onnx", "decoder": "decoder.onnx"}
 _CARRIED = ("model_card.md", "LICENSE", "LICENSE.txt", "NOTICE")
 
 
@@ -66,19 +64,24 @@ def compile_checkpoint(
     called = _valid_name(name or checkpoint.name)
     family = family_of(checkpoint.config)
     card = model_section(checkpoint, family, options)
+    check_prompt(checkpoint, card)
     model, read = lean_model(checkpoint, family)
+    if family.sees:
+        tower = model.get_submodule(family.parts.vision)
+        options = options.for_tower(sum(parameter.numel() for parameter in tower.parameters()))
     tell("rounding the weights", 0.1)
     blocks = family.tower_shape(checkpoint.config).blocks if family.sees else None
     tied = {family.parts.head: family.parts.embedding}
     held = with_tied(packed_matrices(checkpoint, model), checkpoint, tied)
-    kept = {path: read() for path, read in held.items()}
+    whole = {id(once): once() for once in held.values()}  # a tied head is the embedding's, in memory as well
+    kept = {path: whole[id(once)] for path, once in held.items()}
     planned = keeping(plan(model, family, rules(family, options), blocks), kept)
     make_dense(model, read, but=[path for path, storage in planned.items() if isinstance(storage, Format)])
     stored = apply(model, planned, kept, read)
     graphs, exported = _export(model, checkpoint, family, stored, card["evidence_layer"], options, tell)
     tell("comparing with the model", 0.6)
     subject = Subject(model, family, checkpoint.config, card["vision"], card["evidence_layer"], options)
-    proven = check_parity(graphs, subject, stored)
+    proven = check_parity(graphs, subject)
     tell("sealing the bundle", 0.95)
     bundle = write_bundle(
         out,
@@ -111,61 +114,6 @@ def rules(family: Family, options: CompileOptions) -> list[Rule]:
         Rule(parts.embedding, options.embedding),
         *(Rule(pattern, storage) for pattern, storage in options.overrides.items()),
     ]
-
-
-def model_section(checkpoint: Checkpoint, family: Family, options: CompileOptions) -> dict[str, Any]:
-    """The content of model.json: everything that the edge needs to know about this model, as data."""
-    config = checkpoint.config
-    template = checkpoint.chat_template()
-    if template is None:
-        raise Damaged("chat_template.jinja is missing, and tokenizer_config.json has no chat_template either.")
-    vision = family.vision_section(config, checkpoint.side_file("preprocessor") or {})
-    if options.image_px is not None and "max_pixels" in vision:
-        side = vision["patch_size"] * vision["merge_size"]
-        vision["max_pixels"] = math.prod(side * math.ceil(length / side) for length in options.image_px)
-        vision["min_pixels"] = min(vision["min_pixels"], vision["max_pixels"])
-    text = family.text_section(config, options.max_length)
-    if options.text_length is not None and options.text_length > text["max_length"]:
-        raise Invalid(
-            f"seq_len is {options.text_length}; this model reads at most {text['max_length']} tokens.", field="seq_len"
-        )
-    return {
-        "family": family.model_type,
-        "geometry": family.geometry,
-        "vision": vision,
-        "text": text,
-        "tokens": prompt_tokens(checkpoint, family),
-        "prompt": family.prompt_section(config) | {"variables": template_variables(checkpoint)},
-        "evidence_layer": _evidence_layer(family, config, options),
-        "dtype": "float32",
-        "profile": options.profile,
-        "chat_template": template,
-        "default_system": family.default_system,
-        **_select_section(family, config, options),
-        "graphs": {role: file for role, file in GRAPHS.items() if family.sees or role != "vision"},
-        "plan": {"threads": None},
-    }
-
-
-def _select_section(family: Family, config: Any, options: CompileOptions) -> dict[str, Any]:
-    """``{"select": ...}`` where the vision graph is to have a place of selection. Raises ``Unsupported``."""
-    if options.select_after is None:
-        return {}
-    shape = family.tower_shape(config)
-    if shape.tile or shape.window or shape.deepstack:
-        raise Unsupported(
-            f"visual tokens cannot be selected in the vision tower of {family.model_type}, which has tiles, windows or "
-            "outputs of several layers; leave --select-after out."
-        )
-    return {"select": {"after": options.select_after, "tokens": options.visual_tokens}}
-
-
-def _evidence_layer(family: Family, config: Any, options: CompileOptions) -> int:
-    layers = family.decoder_shape(config).layers
-    chosen = family.evidence_layer(config) if options.evidence_layer is None else options.evidence_layer
-    if not 0 <= chosen < layers:
-        raise Invalid(f"evidence_layer is {chosen}; the decoder has layers 0 to {layers - 1}.", field="evidence_layer")
-    return chosen
 
 
 def _export(

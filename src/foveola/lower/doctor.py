@@ -17,7 +17,8 @@ from foveola.artifact import Checkpoint
 from foveola.exchange import Refusal
 from foveola.family import Family, family_of
 from foveola.intake.geometries import geometry_of
-from foveola.lower.prompts import prompt_tokens
+from foveola.lower.card import check_prompt, model_section
+from foveola.lower.options import CompileOptions
 
 Verdict = Literal["good", "note", "bad"]
 SUPPORTED, UNSUPPORTED = 0, 1
@@ -106,7 +107,9 @@ def _prompt(checkpoint: Checkpoint, family: Family) -> Says:
     if checkpoint.chat_template() is None:
         yield "bad", "there is no chat template: neither chat_template.jinja, nor one in tokenizer_config.json."
         return
-    tokens = prompt_tokens(checkpoint, family)
+    card = model_section(checkpoint, family, CompileOptions())
+    check_prompt(checkpoint, card)
+    tokens = card["tokens"]
     ends = ", ".join(tokens["eos"] or ())
     yield "good", f"picture token {tokens['image']!r}, answers end with {ends}" if family.sees else f"ends with {ends}"
     if not tokens["eos"]:

@@ -11,6 +11,8 @@ from foveola.weights.formats import Format, Storage, parse_storage
 
 MAX_SIDE_PX = 8192
 PROFILES = ("ort", "portable")
+WIDE_VISION_MIB = 1024
+"""ONNX Runtime holds five times as much while it widens (``docs/decisions/0015-large-towers-stay-narrow.md``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class CompileOptions:
     """How a checkpoint becomes a bundle.
 
     vision, decoder, head, embedding  storage of the weights of each part
+    wide_vision_mib  a tower that is widened at load (int8@load) stays narrow where it would take more than so many MiB
+                     in fp32; None widens any
     overrides        pattern of module paths -> storage, in order; the last match counts
     image_px         (height, width) of the largest picture; None keeps the checkpoint's limit
     text_length      tokens of the chunk that the parity gate checks besides its own shapes; None for its own only
@@ -33,6 +37,7 @@ class CompileOptions:
     decoder: Storage = "fp32"
     head: Storage = "fp32"
     embedding: Storage = "fp32"
+    wide_vision_mib: int | None = None
     overrides: Mapping[str, Storage] = field(default_factory=dict)
     image_px: tuple[int, int] | None = None
     text_length: int | None = None
@@ -73,14 +78,28 @@ class CompileOptions:
 
         With int4 the head stays at 8 bits (one wrong token is a wrong answer, and it is a small part of the bytes);
         so does the embedding. The vision tower, which always multiplies many rows, is stored in 8 bits and widened at
-        load; ``int8@load`` stores everything so: a model that fits the cache answers fastest with it.
+        load where that takes no more than ``WIDE_VISION_MIB``, as long as no other storage is asked for it;
+        ``int8@load`` stores everything so: a model that fits the cache answers fastest with it.
         """
         base = parse_storage(precision, block=block, accuracy_level=accuracy_level)
         fields: dict[str, Any] = dict.fromkeys(("vision", "decoder", "head", "embedding"), base)
         if isinstance(base, Format):
             careful = replace(base, bits=8)
             fields |= {"head": careful, "embedding": careful, "vision": Format(8, base.block, expand=True)}
+            if not base.expand and others.get("vision") is None:
+                fields["wide_vision_mib"] = WIDE_VISION_MIB
         return cls(**(fields | {name: value for name, value in others.items() if value is not None}))
+
+    def for_tower(self, weights: int) -> CompileOptions:
+        """These options for a tower of so many ``weights``: one that is too large to be widened stays narrow.
+
+        MatMulNBits then unpacks it anew for every picture and multiplies in fp32 (level 1).
+        """
+        most = self.wide_vision_mib
+        resolved = replace(self, wide_vision_mib=None)
+        if most is None or not isinstance(self.vision, Format) or 4 * weights <= most * 2**20:
+            return resolved
+        return replace(resolved, vision=replace(self.vision, expand=False, accuracy_level=1))
 
     def to_json(self) -> dict[str, Any]:
         """These options as plain JSON data, for the lineage."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from foveola.lower.pictures import tiled
 from foveola.lower.reference import Grid, Pictures, Row
 from foveola.lower.selection_reference import selected
 from foveola.lower.session import Array, open_session, run, run_in_place
-from foveola.lower.storage import Stored
 
 EXACT = 1e-4
 """Largest difference over largest value, where both sides compute in fp32."""
@@ -93,19 +93,19 @@ Comparison = tuple[str, str, float]
 """What was compared (``logits``), in which case, and the largest difference over the largest value."""
 
 
-def check_parity(graphs: Mapping[str, ir.Model], subject: Subject, stored: Stored) -> Finding:
+Compare = Callable[[ort.InferenceSession], Iterator[Comparison]]
+"""Runs a graph and compares it with what the model said before."""
+
+
+def check_parity(graphs: Mapping[str, ir.Model], subject: Subject) -> Finding:
     """Compare the graphs with the model on shapes that were not traced. Raises ``Damaged`` beyond the tolerance."""
     start = time.perf_counter()
-    formats = [packed.format for packed in stored.packed.values()]
-    rounding = any(form.accuracy_level == 4 and not form.expand for form in formats)
-    passes: list[tuple[str, int | None, float]] = [("", 1 if rounding else None, EXACT)]
-    if rounding:
-        passes.append((" at level 4", None, ROUNDED_ACTIVATIONS))
     worst: dict[str, float] = {}
     count = 0
-    for role, compare in ((role, _COMPARE[role]) for role in graphs):
-        for suffix, level, tolerance in passes:
-            for part, case, error in compare(open_session(graphs[role], accuracy_level=level), subject):
+    for role, graph in graphs.items():
+        compare = _COMPARE[role](subject)
+        for suffix, level, tolerance in _passes(graph):
+            for part, case, error in compare(open_session(graph, accuracy_level=level)):
                 _judge(role, f"{case} ({part}{suffix})", error, tolerance)
                 key = f"{role}_{part}{suffix}".replace(" ", "_")
                 worst[key] = max(worst.get(key, 0.0), error)
@@ -117,6 +117,14 @@ def check_parity(graphs: Mapping[str, ir.Model], subject: Subject, stored: Store
         seconds=time.perf_counter() - start,
         options={"tolerance": EXACT, "tolerance_level_4": ROUNDED_ACTIVATIONS},
     )
+
+
+def _passes(graph: ir.Model) -> list[tuple[str, int | None, float]]:
+    """What to add to the names, the accuracy level (None: as it is) and the tolerance."""
+    products = [node for node in graph.graph if node.op_type == "MatMulNBits"]
+    if all(node.attributes["accuracy_level"].as_int() != 4 for node in products):
+        return [("", None, EXACT)]
+    return [("", 1, EXACT), (" at level 4", None, ROUNDED_ACTIVATIONS)]
 
 
 def _judge(role: str, name: str, error: float, tolerance: float) -> None:
@@ -147,7 +155,7 @@ def _grids(subject: Subject) -> Iterator[tuple[str, list[Grid]]]:
         yield f"picture of {height} x {width} px", [(rows, columns)]
 
 
-def _vision(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparison]:
+def _vision(subject: Subject, session: ort.InferenceSession) -> Iterator[Comparison]:
     if "tile" in subject.vision:
         for name, inputs, wanted in tiled(subject.model, subject.family, subject.vision, subject.options.image_px):
             yield "features", name, _difference(run(session, inputs)["features"], wanted)
@@ -189,20 +197,26 @@ def _selection(
     yield "features", f"{name}, {half} kept of each", _difference(got["features"], wanted)
 
 
-def _embed(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparison]:
+def _embed(subject: Subject) -> Compare:
     vocabulary = subject.family.decoder_shape(subject.config).vocabulary
     table = subject.model.get_submodule(subject.family.parts.embedding)
     deep = subject.family.decoder_shape(subject.config).deepstack
+    cases: list[tuple[str, torch.Tensor, torch.Tensor]] = []
     for name, ids in (
         ("first and last token", torch.tensor([[0, vocabulary - 1]])),
         ("two rows", torch.arange(14).view(2, 7) * vocabulary // 14),
     ):
         wanted: torch.Tensor = table(ids)
-        wanted = nn.functional.pad(wanted, (0, deep * wanted.shape[-1]))
-        yield "rows", name, _difference(run(session, {"input_ids": ids.numpy()})["inputs_embeds"], wanted)
+        cases.append((name, ids, nn.functional.pad(wanted, (0, deep * wanted.shape[-1]))))
+
+    def compare(session: ort.InferenceSession) -> Iterator[Comparison]:
+        for name, ids, wanted in cases:
+            yield "rows", name, _difference(run(session, {"input_ids": ids.numpy()})["inputs_embeds"], wanted)
+
+    return compare
 
 
-def _decoder(session: ort.InferenceSession, subject: Subject) -> Iterator[Comparison]:
+def _decoder(subject: Subject) -> Compare:
     def row(length: int, seed: int) -> Row:
         shape = subject.family.decoder_shape(subject.config)
         model, family, layer = subject.model, subject.family, subject.evidence_layer
@@ -210,18 +224,22 @@ def _decoder(session: ort.InferenceSession, subject: Subject) -> Iterator[Compar
         return reference.row(model, family, shape, length, layer, seed, weighs_keys=weighs)
 
     rows = [row(length, seed) for seed, length in enumerate((23, 14, 12))]
-    # A portable graph writes into a slot, and gives out the whole of it.
-    fixed = subject.options.profile == "portable"
-    for case in CASES:
-        yield from _play(session, case, rows, fixed)
+    played = [(case, rows) for case in CASES]
     length = subject.options.text_length
     if length is not None:
-        long = Case(f"prompt of {length}", (Step((0,), (length,)),), False)
-        yield from _play(session, long, [row(length, 3)], fixed)
+        played.append((Case(f"prompt of {length}", (Step((0,), (length,)),), False), [row(length, 3)]))
+    # A portable graph writes into a slot, and gives out the whole of it.
+    fixed = subject.options.profile == "portable"
+
+    def compare(session: ort.InferenceSession) -> Iterator[Comparison]:
+        for case, said in played:
+            yield from _play(session, case, said, fixed)
+
+    return compare
 
 
-_COMPARE: dict[str, Callable[[ort.InferenceSession, Subject], Iterator[Comparison]]] = {
-    "vision": _vision,
+_COMPARE: dict[str, Callable[[Subject], Compare]] = {
+    "vision": lambda subject: partial(_vision, subject),
     "embed": _embed,
     "decoder": _decoder,
 }

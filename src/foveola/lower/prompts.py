@@ -11,16 +11,29 @@ from foveola.family import Family
 _VARIABLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
+def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """tokenizer.json of the checkpoint. Raises ``Damaged`` where it is none."""
+    try:
+        return Tokenizer.from_str(checkpoint.file("tokenizer.json").read_text(encoding="utf-8"))
+    except (Damaged, OSError):
+        raise
+    except Exception:  # noqa: BLE001 - the library raises bare Exception; every cause means the same here
+        raise Damaged(
+            "tokenizer.json is no tokenizer that this version can read; it is damaged or was cut off. Copy the "
+            "checkpoint whole."
+        ) from None
+
+
 def prompt_tokens(checkpoint: Checkpoint, family: Family) -> dict[str, str | list[str] | None]:
     """Special tokens as text: the edge looks their ids up in its own tokenizer.json.
 
     ``prefix`` are those that the tokenizer puts before every prompt. Raises ``Damaged`` for ids that it does not have,
     ``Unsupported`` where it puts something behind every prompt.
     """
-    tokenizer = Tokenizer.from_file(str(checkpoint.file("tokenizer.json")))
+    tokenizer = read_tokenizer(checkpoint)
 
     def text(index: int) -> str:
-        token = tokenizer.id_to_token(index)
+        token = tokenizer.id_to_token(index) if 0 <= index < 2**32 else None
         if token is None:
             raise Damaged(f"tokenizer.json has no token {index}, which config.json names; they belong together.")
         return str(token)

@@ -116,17 +116,18 @@ def apply(
             before += 4 * _elements(module)
             after += 4 * _elements(module)
             continue
-        exact = _matrix(module, path, read)
-        before += 4 * exact.numel()
-        if isinstance(storage, Format):
-            packed[path] = replace(kept[path], format=storage) if path in kept else pack_rows(exact, storage)
-            rounded = packed[path].dequantised()
-            after += packed[path].nbytes
+        if isinstance(storage, Format) and path in kept:
+            packed[path] = replace(kept[path], format=storage)
+            exact = rounded = packed[path].dequantised()
         else:
-            rounded = exact.half().float()
-            after += 2 * exact.numel()
+            exact = _matrix(module, path, read)
+            if isinstance(storage, Format):
+                packed[path] = pack_rows(exact, storage)
+            rounded = packed[path].dequantised() if path in packed else exact.half().float()
+        before += 4 * exact.numel()
+        after += packed[path].nbytes if path in packed else 2 * exact.numel()
         squared += _squares(exact)
-        squared_error += _squares(exact, rounded)
+        squared_error += 0.0 if exact is rounded else _squares(exact, rounded)
         if read is not None and path in packed:
             hold_packed(module, packed[path])
         else:

@@ -122,8 +122,10 @@ def pack_rows(weight_NK: Tensor, form: Format) -> Packed:
 
 
 def concatenated(parts: list[Packed]) -> Packed:
-    """The rows of several matrices below one another. They must share format and K."""
+    """The rows of several matrices below one another. They must share format and K. One alone is not copied."""
     first = parts[0]
+    if len(parts) == 1:
+        return first
     return Packed(
         values=torch.cat([p.values for p in parts]),
         scales=torch.cat([p.scales for p in parts]),

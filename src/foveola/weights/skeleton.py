@@ -15,7 +15,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightRenaming, rename_source_key
 
 from foveola.artifact import Checkpoint
-from foveola.exchange import Unsupported
+from foveola.exchange import Damaged, Refusal, Unsupported
 from foveola.family import Family
 from foveola.weights.model_class import model_class
 from foveola.weights.widths import fitted_class
@@ -27,11 +27,20 @@ def skeleton(checkpoint: Checkpoint, family: Family) -> nn.Module:
     Buffers that are computed from the configuration (rotary frequencies) are real.
     """
     kind: Any = fitted_class(model_class(family), checkpoint.config)
-    config = kind.config_class.from_dict(dict(checkpoint.config))
-    config._attn_implementation = "eager"
-    with torch.device("meta"):
-        model: Any = kind(config)
-    _make_buffers(model)
+    try:
+        config = kind.config_class.from_dict(dict(checkpoint.config))
+        config._attn_implementation = "eager"
+        with torch.device("meta"):
+            model: Any = kind(config)
+        _make_buffers(model)
+    except Refusal:
+        raise
+    except Exception as error:  # noqa: BLE001 - a library that checks some entries and stumbles over others
+        said = next((line for line in str(error).splitlines() if line), "").strip()
+        raise Damaged(
+            f"config.json describes no model that {kind.__name__} can be: {type(error).__name__}: {said[:160]}. Copy "
+            "the checkpoint whole."
+        ) from None
     made: nn.Module = model.eval().requires_grad_(False)
     return made
 
