@@ -1,8 +1,9 @@
 """The embedded model at 4 bits in both halves, through the real engine, against itself unrounded and round-to-nearest.
 
 All answer the same questions about held-out pictures; a task's drop is paired by question, with a bootstrap interval.
-What needs no samples, or is there for comparison only, is made once; both halves with every seed's own samples.
-Embedding, head and patch kernel have 8 bits. Bytes are those of the checkpoint's tensors against 4 per parameter.
+What needs no samples, or is there for comparison only, is made once; ours (``awq``, then ``tune``) with samples of
+every seed's own. Embedding, head and patch kernel have 8 bits. Bytes are those of the checkpoint's tensors against 4
+per parameter.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from foveola.compress.recipe import Recipe
 from foveola.compress.rounding import Round
 from foveola.compress.run import compress
 from foveola.compress.steps import Step
+from foveola.compress.tune import Tune
 from foveola.engine.options import usable_cores
 from foveola.lower import CompileOptions
 from foveola.lower.compile import compile_checkpoint
 from foveola.tiny.exam import Question
 
 DROP_POINTS, SMALLER = 0.5, 5.0
-OURS = "awq, both halves"
+OURS = "awq and tune, both halves"
 MAX_TOKENS = 48
 
 
@@ -56,9 +58,9 @@ def ways(group: int, *, all_of_them: bool) -> dict[str, tuple[Step, ...]]:
     nearest = (Round(blocks, f"int4/{group}"), Round(("*.embed_tokens", "*.patch_embed.proj"), "int8/32"))
     compared: dict[str, tuple[Step, ...]] = {
         "round-to-nearest": nearest,
-        "awq, decoder only": (Awq(vision="off", decoder=half),),
+        "awq, both halves": (Awq(vision=half, decoder=half),),
     }
-    return {**(compared if all_of_them else {}), OURS: (Awq(vision=half, decoder=half),)}
+    return {**(compared if all_of_them else {}), OURS: (Awq(vision=half, decoder=half), Tune())}
 
 
 def answers(bundle: Path, paper: Sequence[Question]) -> tuple[list[Marked], float]:

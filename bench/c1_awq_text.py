@@ -1,6 +1,7 @@
 """Four bits on a real language model: how far the answers move, against round-to-nearest and llm-compressor's AWQ.
 
 The matrices of all blocks go to 4 bits in groups, the rest stays whole, so that every way spends the same bytes.
+Ours is ``awq``, and then ``tune``, which leaves codes and bytes as they are; what the first gives alone is told, too.
 Divergence is KL to the unrounded model per token, on passages of the held-out topics of Python's reference manual;
 calibration is on passages of the others. Every seed draws other passages. Intervals are bootstrapped over passages.
 With ``--work DIR`` what was measured of a seed and way stays there, and a run that was interrupted goes on from it.
@@ -36,12 +37,14 @@ from foveola.compress.rounding import Round
 from foveola.compress.run import compress
 from foveola.compress.samples import read_examples
 from foveola.compress.steps import Step
+from foveola.compress.tune import Tune
 from foveola.exchange import Unavailable
 from foveola.family import family_of
 from foveola.weights.loading import load
 
 RIVAL_BAR, NEAREST_BAR = 0.7, 0.4
-OURS, NEAREST, RIVAL = "ours", "round-to-nearest", "llm-compressor AWQ"
+OURS, LAYERS, NEAREST = "ours", "ours, before tune", "round-to-nearest"
+RIVAL = "llm-compressor AWQ"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--llmcompressor", metavar="PYTHON", help="the interpreter of its environment; without: left out"
     )
+    parser.add_argument("--rival-seeds", type=int, metavar="N", default=3, help="of these, how many it calibrates on")
     parser.add_argument("--group", type=int, metavar="N", default=128)
     parser.add_argument("--seeds", type=int, metavar="N", default=3)
     parser.add_argument("--samples", type=int, metavar="N", default=128, help="passages to calibrate on")
     parser.add_argument("--held-out", type=int, metavar="N", default=64, help="passages to measure on")
     parser.add_argument("--longest", type=int, metavar="N", default=256, help="tokens of a passage")
     parser.add_argument("--parts", action="store_true", help="also our method in parts, on the first seed")
+    parser.add_argument("--passes", type=int, metavar="N", default=Tune().passes, help="of tune over the samples")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keeps what is done; another run goes on from there")
 
 
@@ -64,7 +69,7 @@ def ways(group: int, *, parts: bool) -> dict[str, Step]:
     def awq(power: float = 0.5, **off: bool) -> Awq:
         return Awq(decoder=HalfOptions(4, group, **off), embedding="keep", head="keep", power=power)  # type: ignore[arg-type]
 
-    found: dict[str, Step] = {OURS: awq(), NEAREST: Round(("model.layers.*",), f"int4/{group}")}
+    found: dict[str, Step] = {NEAREST: Round(("model.layers.*",), f"int4/{group}"), LAYERS: awq()}
     if parts:
         found |= {
             "scales": awq(clip=False, gptq=False),
@@ -110,6 +115,16 @@ class Seed:
         recipe = Recipe((step,), calibration=self.samples, seed=self.number)
         return compress(self.arguments.checkpoint, recipe, out, replace=True).path
 
+    def tuned(self) -> Path:
+        """What learnt besides, from what ``LAYERS`` left."""
+        layers, out = self.folder / LAYERS.replace(" ", "-"), self.folder / OURS
+        if not layers.is_dir():
+            self.ours(ways(self.arguments.group, parts=False)[LAYERS], LAYERS)
+        step = Tune(passes=self.arguments.passes, longest=self.arguments.longest)
+        recipe = Recipe((step,), calibration=self.samples, seed=self.number)
+        whole = Checkpoint.open(self.arguments.checkpoint)
+        return compress(layers, recipe, out, replace=True, origin=whole).path
+
     def rival(self) -> Path:
         """llm-compressor's, on the same tokens."""
         arguments = self.arguments
@@ -135,7 +150,8 @@ def measured(arguments: argparse.Namespace, seed: int, work: Path, tell: Tell) -
         name: partial(one.ours, step, name)
         for name, step in ways(arguments.group, parts=arguments.parts and not seed).items()
     }
-    if arguments.llmcompressor:
+    makers[OURS] = one.tuned
+    if arguments.llmcompressor and seed < arguments.rival_seeds:
         makers[RIVAL] = one.rival
     notes = {name: folder / f"{name.replace(' ', '-')}.json" for name in makers}
     if any(not note.is_file() for note in notes.values()):
@@ -152,7 +168,9 @@ def measured(arguments: argparse.Namespace, seed: int, work: Path, tell: Tell) -
                 size = sum(info.bytes for info in Checkpoint.open(path).tensors.values())
                 note = {"kl": divergences(path, whole, examples), "bytes": size}
                 write(note, notes[name])
-                shutil.rmtree(path)
+                if name != LAYERS:  # OURS goes on from there
+                    shutil.rmtree(path)
+        shutil.rmtree(folder / LAYERS.replace(" ", "-"), ignore_errors=True)
     found = {name: json.loads(note.read_text(encoding="utf-8")) for name, note in notes.items()}
     for name, note in found.items():
         tell(f"seed {seed}: {name}: KL {np.mean(note['kl']):.5f}")

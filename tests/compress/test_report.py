@@ -70,6 +70,15 @@ def test_bits_are_shown_by_layer_by_block_and_against_what_else_there_was(checkp
     assert text.count(">model.layers.0: ") == 6  # three errors of two blocks
 
 
+def test_the_divergence_of_every_step_of_tune_is_drawn(checkpoint: Path, tmp_path: Path) -> None:
+    tune = Finding(
+        "compress.tune", "2 matrices' scales learnt", {"kl": 0.2}, {"kl": 0.1}, options={"losses": [0.3, 0.1]}
+    )
+    page = write_report(sealed(tmp_path / "small", checkpoint, tune), tmp_path / "report").page.read_text()
+    assert page.count("<circle") == 2
+    assert "step 2: 0.1 nats" in page
+
+
 def test_token_maps_show_as_many_tokens_as_they_say(checkpoint: Path, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (56, 112, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "part.png")

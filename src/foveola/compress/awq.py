@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foveola.artifact import Checkpoint, Finding
-from foveola.compress.samples import read_examples
+from foveola.compress.samples import check_count, read_examples
 from foveola.compress.steps import Workbench, step
 from foveola.exchange import Invalid
 from foveola.family import family_of
@@ -28,6 +28,7 @@ class HalfOptions:
     scales, clip, gptq  whether each is tried; all off is round-to-nearest
     ratios      candidates of the scale search
     damping     of GPTQ, as a share of the mean diagonal
+    refits      behind GPTQ, how often the scales of blocks are fitted to the codes and these looked at again
     """
 
     bits: int = 4
@@ -37,14 +38,18 @@ class HalfOptions:
     gptq: bool = True
     ratios: int = 20
     damping: float = 0.05
+    refits: int = 2
 
     def __post_init__(self) -> None:
         if self.bits not in (4, 8):
             raise ValueError(f"bits is {self.bits}; expected 4 or 8")
         if self.group not in (16, 32, 64, 128, 256):
             raise ValueError(f"group is {self.group}; expected 16, 32, 64, 128 or 256")
-        if self.ratios < 1 or self.damping <= 0:
-            raise ValueError(f"ratios is {self.ratios}, damping {self.damping}; expected at least 1, and above 0")
+        if self.ratios < 1 or self.damping <= 0 or self.refits < 0:
+            raise ValueError(
+                f"ratios is {self.ratios}, damping {self.damping}, refits {self.refits}; expected at least 1, above 0, "
+                "and 0 or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,7 @@ class Awq(Options):
                 parse_storage(text, field=name)
         family = family_of(source.config)
         examples = read_examples(bench.calibration, source, family, longest=self.longest)
-        if len(examples) < 2 * self.held_out:
-            raise Invalid(
-                f"there are {len(examples)} samples, and one in {self.held_out} is held out; give at least "
-                f"{2 * self.held_out}, better 128.",
-                field="samples",
-            )
+        check_count(examples, self.held_out)
         figures = round_blocks(source, family, self, examples, folder, bench)
         layers: list[dict[str, Any]] = [layer for figure in figures for layer in figure.get("layers", [])]
         before, after = (sum(figure[key] for figure in figures) for key in ("before", "after"))

@@ -17,6 +17,7 @@ from foveola.compress.example import Example
 from foveola.compress.folding import apply_fold, channels, fits
 from foveola.compress.gptq import descended, gptq, nearest
 from foveola.compress.moments import Moments, gather_moments
+from foveola.compress.refit import polished
 from foveola.compress.rounding import rounded_tensors
 from foveola.compress.scaling import Reader, search_scales, weighted_error
 from foveola.compress.steps import Workbench
@@ -282,9 +283,13 @@ def choose(
     chosen = min(errors, key=lambda name: errors[name])
     if options.gptq:
         again = descended(tried[chosen], weight_NK, moments.gram, damping=options.damping)
-        name = f"{chosen}+descent"
-        tried[name], errors[name] = again, error(again)
-        chosen = min(chosen, name, key=lambda name: errors[name])
+        better = {f"{chosen}+descent": again}
+        if options.refits:
+            again = polished(again, weight_NK, moments.gram, damping=options.damping, rounds=options.refits)
+            better[f"{chosen}+descent+refit"] = again
+        tried |= better
+        errors |= {name: error(made) for name, made in better.items()}
+        chosen = min(chosen, *better, key=lambda name: errors[name])
     return tried[chosen], {
         "chosen": chosen,
         "measured": errors[chosen],

@@ -42,7 +42,7 @@ def descended(
         Grid(packed.scales, packed.zero_points().float(), packed.format.bits), packed.inner, packed.format
     )
     codes_KN = packed.codes().flatten(1)[:, : packed.inner].t().float().contiguous()
-    columns.descend(weight_NK.detach().float().t(), codes_KN, _damped(moments_KK, damping), times)
+    columns.descend(weight_NK.detach().float().t(), codes_KN, damped(moments_KK, damping), times)
     return columns.packed(codes_KN)
 
 
@@ -105,10 +105,11 @@ def nearest(weight_NK: Tensor, form: Format, shrink: Tensor | float = 1.0) -> Pa
     return encoded(grid.nearest(blocks), grid, weight_NK.shape[1], form)
 
 
-def _damped(moments_KK: Tensor, damping: float, times: float = 1.0) -> Tensor:
-    damped = moments_KK.clone()
-    damped.diagonal().add_((float(moments_KK.diagonal().mean()) or 1.0) * damping * times)
-    return damped
+def damped(moments_KK: Tensor, damping: float, times: float = 1.0) -> Tensor:
+    """The moments with ``damping * times`` of their mean diagonal added to it."""
+    stiffer = moments_KK.clone()
+    stiffer.diagonal().add_((float(moments_KK.diagonal().mean()) or 1.0) * damping * times)
+    return stiffer
 
 
 def _factor(moments_KK: Tensor, damping: float) -> Tensor:
@@ -117,7 +118,7 @@ def _factor(moments_KK: Tensor, damping: float) -> Tensor:
     Damping grows tenfold until the factorisation succeeds: moments of few samples are singular.
     """
     for attempt in range(4):
-        lower, failed = torch.linalg.cholesky_ex(_damped(moments_KK, damping, 10.0**attempt))
+        lower, failed = torch.linalg.cholesky_ex(damped(moments_KK, damping, 10.0**attempt))
         if int(failed) == 0:
             inverse = torch.cholesky_inverse(lower)
             upper: Tensor

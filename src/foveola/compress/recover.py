@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -80,14 +80,29 @@ def train(
 ) -> list[float]:
     """As ``recover``, with any loss: ``loss_of`` gives that of one of ``count`` examples."""
     parameters = _learning(student, family, how.parameters)
-    optimiser = torch.optim.AdamW(parameters, lr=how.rate, betas=(0.9, 0.98), weight_decay=0.0)
+    losses = optimise([{"params": parameters, "lr": how.rate}], count, how, loss_of, told)
+    student.requires_grad_(False)
+    return losses
+
+
+def optimise(
+    groups: list[dict[str, Any]],
+    count: int,
+    how: Recovery,
+    loss_of: Callable[[int], Tensor],
+    told: Callable[[int, float], None] = lambda done, loss: None,
+) -> list[float]:
+    """Train the parameters of ``groups`` (``params``, and ``lr`` at its highest); the mean loss of every step."""
+    optimiser = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)
+    highest = [float(group["lr"]) for group in groups]
+    parameters = [parameter for group in groups for parameter in group["params"]]
     draw = random.Random(how.seed)
     losses: list[float] = []
     order: list[int] = []
     with torch.enable_grad():
         for step in range(how.steps):
-            for group in optimiser.param_groups:
-                group["lr"] = how.rate * _rate(step, how.steps)
+            for group, rate in zip(optimiser.param_groups, highest, strict=True):
+                group["lr"] = rate * _rate(step, how.steps)
             optimiser.zero_grad()
             total = 0.0
             for _ in range(how.batch):
@@ -100,7 +115,6 @@ def train(
             optimiser.step()
             losses.append(total)
             told(step + 1, total)
-    student.requires_grad_(False)
     return losses
 
 

@@ -65,9 +65,19 @@ def bits_of_precision(finding: Finding, checkpoint: Checkpoint) -> str:
     return "".join(parts)
 
 
+def learning_of_tune(finding: Finding, checkpoint: Checkpoint) -> str:
+    """How far the answers of the samples were from the whole model's, step after step."""
+    losses = [float(one) for one in finding.options.get("losses", [])]
+    if len(losses) < 2:
+        return ""
+    points = [Point(number, loss, f"step {number}: {loss:.3g} nats", "") for number, loss in enumerate(losses, 1)]
+    return "<h3>Learning</h3>" + scatter(points, "step", "divergence of the step's samples, nats", log_y=True)
+
+
 SECTIONS: Mapping[str, Callable[[Finding, Checkpoint], str]] = {
     "compress.awq": layers_of_awq,
     "compress.precision": bits_of_precision,
+    "compress.tune": learning_of_tune,
 }
 """Step of a finding -> what the page shows of it besides its figures."""
 

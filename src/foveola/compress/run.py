@@ -26,11 +26,13 @@ def compress(
     *,
     name: str | None = None,
     replace: bool = False,
+    origin: Checkpoint | None = None,
 ) -> Checkpoint:
     """Carry out ``recipe`` on the checkpoint in ``source_dir`` and write ``out_dir``, whole or not at all.
 
     While it runs, a hidden folder beside ``out_dir`` keeps what is done. A run that was interrupted goes on from there
-    when it is started again with the same source and recipe; with others it begins anew. Raises ``Damaged`` for a
+    when it is started again with the same source and recipe; with others it begins anew. ``origin`` is the checkpoint
+    that steps learn from which repair an answer (``tune``), where it is not the source. Raises ``Damaged`` for a
     source that is not whole, ``Invalid`` for options that do not fit it, and whatever else the steps refuse.
     """
     out = Path(os.path.abspath(out_dir))
@@ -39,6 +41,7 @@ def compress(
     tell = progress or (lambda what, share: None)
     tell("reading the checkpoint", 0.0)
     checkpoint = Checkpoint.open(source_dir)
+    teacher = origin or checkpoint
     called = _valid_name(name or recipe.name or checkpoint.name)
     work = _workplace(out, checkpoint, recipe)
     places = [work / f"{number:02d}-{step.name}" for number, step in enumerate(recipe.steps)]
@@ -53,7 +56,7 @@ def compress(
 
         journal = places[number] / "journal"
         journal.mkdir(parents=True, exist_ok=True)
-        bench = Workbench(journal, told, recipe.calibration, recipe.seed)
+        bench = Workbench(journal, told, recipe.calibration, recipe.seed, teacher)
         checkpoint = _carry_out(step, checkpoint, places[number] / "checkpoint", bench, called)
         shutil.rmtree(journal)
         if number:

@@ -79,6 +79,16 @@ def read_examples(path: Path, checkpoint: Checkpoint, family: Family, *, longest
     return [reader.example(sample) for sample in parse_samples(path)]
 
 
+def check_count(examples: Sequence[Example], held_out: int) -> None:
+    """Raises ``Invalid`` where one in ``held_out`` is put aside and too few are left for it."""
+    if len(examples) < 2 * held_out:
+        raise Invalid(
+            f"there are {len(examples)} samples, and one in {held_out} is held out; give at least {2 * held_out}, "
+            "better 128.",
+            field="samples",
+        )
+
+
 class _Reader:
     def __init__(self, checkpoint: Checkpoint, family: Family, longest: int) -> None:
         self._config, self._family, self._longest = checkpoint.config, family, longest

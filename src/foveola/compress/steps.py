@@ -43,6 +43,7 @@ STEPS = {
     "precision": "foveola.compress.precision",
     "prune": "foveola.compress.pruning",
     "tokens": "foveola.compress.tokens",
+    "tune": "foveola.compress.tune",
 }
 """Name of a step -> the module that registers it."""
 
@@ -55,12 +56,14 @@ class Workbench:
     """What a step is given besides its source.
 
     ``calibration`` is the file of calibration samples (``samples.read_samples``), None where the recipe names none.
+    ``origin`` is the checkpoint that the recipe began with, before all steps.
     """
 
     journal: Path
     tell: Progress = field(default=lambda what, share: None)
     calibration: Path | None = None
     seed: int = 0
+    origin: Checkpoint | None = None
 
 
 class Step(Protocol):
