@@ -25,6 +25,7 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
+HUGE = '{"model": {"type": "BPE", "vocab": {"a": 1000000000}, "merges": []}}'
 WORDS_ONLY = "{% for m in messages %}{{ m.content if m.content is string else m.content[1].text }}{% endfor %}"
 
 
@@ -70,6 +71,7 @@ def test_the_command_says_so_to_people_and_to_programs(tmp_path: Path, capsys: p
         (CONFIG, {"preprocessor_config.json": '{"resample": 9}'}, "pictures", "has resample 9; expected one of"),
         (CONFIG, {"tokenizer.json": None}, "prompt", "tokenizer.json is missing"),
         (CONFIG, {"tokenizer.json": '{"model": {}}'}, "prompt", "tokenizer.json is no tokenizer that this version"),
+        (CONFIG, {"tokenizer.json": HUGE}, "prompt", "tokenizer.json numbers a token 1000000000; no model has"),
         (CONFIG, {"generation_config.json": '{"eos_token_id": -5}'}, "prompt", "tokenizer.json has no token -5"),
         (CONFIG, {"chat_template.jinja": "{{ 1 / 0 }}"}, "prompt", "refuses these turns: it ends in ZeroDivisionError"),
         (CONFIG, {"chat_template.jinja": "{% if %}"}, "prompt", "chat_template is no valid template"),
@@ -123,6 +125,14 @@ def test_nonsense_in_the_config_is_told_and_never_raised(tmp_path: Path, place: 
     bad = [check.says for check in examine(checkpoint(tmp_path, with_entry(place, value))) if check.verdict == "bad"]
     assert bad
     assert any(says in text for text in bad)
+
+
+def test_a_picture_in_more_tiles_than_can_be_tried(tmp_path: Path) -> None:
+    config = {"model_type": "phi3_v", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+              "vocab_size": 480, "eos_token_id": 2, "img_processor": {"image_dim_out": 1024}}  # fmt: skip
+    checks = examine(checkpoint(tmp_path, config, **{"preprocessor_config.json": '{"num_crops": 1e300}'}))
+    said = "preprocessor_config.json makes num_crops a number of more than 18 digits; it must be 1024 at most."
+    assert any(check.says.startswith(said) for check in checks)
 
 
 @pytest.mark.parametrize("text", ['{"resample": "x"}', '{"image_mean": "x"}', '{"size": 3, "crop_size": []}'])

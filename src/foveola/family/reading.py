@@ -22,6 +22,8 @@ _FILES: dict[str, tuple[str, ...]] = {
     "prompt_section": ("config.json",),
 }
 _POSITIVE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "vocabulary", "merge_size", "patch_size")
+_MOST = {"num_crops": 1024, "max_tiles": 1024, "max_tiles_each": 1024, "longest_edge": 2**16}
+"""Of one picture. Where there are more, ways to cut it would be tried for hours."""
 
 
 def guarded(family: Family) -> Family:
@@ -36,13 +38,13 @@ def _guard(function: Callable[..., Any], files: tuple[str, ...]) -> Callable[...
             found = function(*arguments)
         except _WRONG:
             raise Damaged(_blame(function, arguments, files)) from None
-        _check_positive(found)
+        _check_range(found, files[-1])
         return found
 
     return read
 
 
-def _check_positive(found: Any) -> None:
+def _check_range(found: Any, file: str) -> None:
     numbers = found if isinstance(found, dict) else dict(_fields(found))
     for name in _POSITIVE:
         number = numbers.get(name)
@@ -50,6 +52,11 @@ def _check_positive(found: Any) -> None:
             raise Damaged(
                 f"config.json makes the model's {name} {number}; it must be 1 at least. Copy the checkpoint whole."
             )
+    for name, most in _MOST.items():
+        number = numbers.get(name)
+        if isinstance(number, int) and number > most:
+            shown = number if number < 10**18 else "a number of more than 18 digits"
+            raise Damaged(f"{file} makes {name} {shown}; it must be {most} at most. Copy the checkpoint whole.")
 
 
 def _fields(found: Any) -> list[tuple[str, Any]]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from tokenizers import Tokenizer
 
 from foveola.artifact import Checkpoint
 from foveola.exchange import Damaged, Unsupported
 from foveola.family import Family
+from foveola.family.registry import MOST
 
 _VARIABLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """tokenizer.json of the checkpoint. Raises ``Damaged`` where it is none."""
+    path = checkpoint.file("tokenizer.json")
     try:
-        return Tokenizer.from_str(checkpoint.file("tokenizer.json").read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        _check_ids(json.loads(text))
+        return Tokenizer.from_str(text)
     except (Damaged, OSError):
         raise
     except Exception:  # noqa: BLE001 - the library raises bare Exception; every cause means the same here
@@ -22,6 +29,16 @@ def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
             "tokenizer.json is no tokenizer that this version can read; it is damaged or was cut off. Copy the "
             "checkpoint whole."
         ) from None
+
+
+def _check_ids(data: Any) -> None:
+    """The library writes a vocabulary number by number up to the largest, which takes hours where that is damaged."""
+    vocabulary = data["model"].get("vocab")
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    ids += [token["id"] for token in data.get("added_tokens") or ()]
+    most = max(ids, default=0)
+    if most >= MOST:
+        raise Damaged(f"tokenizer.json numbers a token {most}; no model has {MOST} of them. Copy the checkpoint whole.")
 
 
 def prompt_tokens(checkpoint: Checkpoint, family: Family) -> dict[str, str | list[str] | None]:
