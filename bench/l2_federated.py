@@ -69,13 +69,15 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], list
         "points_lost": 100 * (central - statistics.mean(one["accuracy"] for one in clean)),
         "others": {name: one for (kind, name), one in done.items() if kind == "other"},
     }  # fmt: skip
-    attacked = {
-        attack: {
-            name: {"points_lost": 100 * (clean[0]["accuracy"] - done[name, attack]["accuracy"]), **done[name, attack]}
-            for name in ("ours", "bare mean")
+    attacked: dict[str, Any] = {}
+    for attack in ATTACKS:
+        ours = [done[f"ours {seed}", attack] for seed in range(len(clean))]
+        lost = [100 * (one["accuracy"] - bad["accuracy"]) for one, bad in zip(clean, ours, strict=True)]
+        bare = done["bare mean", attack]
+        attacked[attack] = {
+            "ours": {"points_lost": statistics.mean(lost), "seeds": lost, **ours[0]},
+            "bare mean": {"points_lost": 100 * (clean[0]["accuracy"] - bare["accuracy"]), **bare},
         }
-        for attack in ATTACKS
-    }
     tell("closing a round")
     closing_ms = closing()
     figures: dict[str, Any] = {
@@ -89,8 +91,8 @@ Task = tuple[SimulationOptions, FederationOptions]
 
 
 def planned(width: int, options: SimulationOptions, seeds: int) -> dict[tuple[str, str], Task]:
-    """Every federation: ours by seed; two whose server does less; ours and the bare mean under each attack (the latter
-    over fewer rounds: it does not get better)."""
+    """Every federation: ours by seed, without attackers and under each attack; two whose server does less; the bare
+    mean under each attack (over fewer rounds: it does not get better)."""
     ours = FederationOptions.over(options.rounds, width=width)
     tasks: dict[tuple[str, str], Task] = {("clean", str(n)): (replace(options, seed=n), ours) for n in range(seeds)}
     for rule in ("mean", "centred"):
@@ -99,7 +101,7 @@ def planned(width: int, options: SimulationOptions, seeds: int) -> dict[tuple[st
     bare = FederationOptions(width=width, rule="mean", clip=1e9, server="plain")
     for attack in ATTACKS:
         bad = replace(options, malicious=MALICIOUS, attack=attack)
-        tasks["ours", attack] = bad, ours
+        tasks |= {(f"ours {seed}", attack): (replace(bad, seed=seed), ours) for seed in range(seeds)}
         tasks["bare mean", attack] = replace(bad, rounds=min(options.rounds, 20)), bare
     return tasks
 

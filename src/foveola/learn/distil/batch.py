@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from foveola.learn.distil.camera import Change
 from foveola.learn.distil.options import DistilOptions
 from foveola.learn.distil.reservoir import Reservoir
-from foveola.learn.distil.tail import Example, class_shares, flipped, paste, restyled
+from foveola.learn.distil.tail import Example, Pixels, class_shares, flipped, paste, restyled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,12 +46,14 @@ class Batch:
 
 
 class Memory:
-    """Draws what is seen again. Keys: the place in the stream, or -1 - the place among the old pictures."""
+    """Draws what is seen again. Keys: the place in the stream, or -1 - the place among the old pictures. ``change`` is
+    what is known of how the new line's camera shows things; before that, old pictures get the light of a new one."""
 
     def __init__(self, options: DistilOptions, stream: Sequence[Example], old: Sequence[Example]) -> None:
         self._options, self._stream, self._old = options, stream, old
         self.reservoir = Reservoir(options.reservoir, herded=options.memory == "herded")
         self.seen: list[int] = []
+        self.change: Change | None = None
 
     def example(self, key: int) -> Example:
         """The picture of a key."""
@@ -59,21 +62,27 @@ class Memory:
     def batch(self, fresh: Sequence[Example], counts: NDArray[np.float64], rng: np.random.Generator) -> Batch:
         """``fresh`` and as many more as the options say; ``counts`` [C] are the stream's labels so far."""
         options = self._options
-        known = [_turned(one, rng) for one in fresh]
+        known = [_turned(one, _mirrors(rng)) for one in fresh]
         shown = list(known)
         for _ in range(options.again):
             one = self._again(counts, rng)
             if one is None:
                 break
-            known.append(one := _turned(one, rng))
+            mirrors = _mirrors(rng)
+            known.append(_turned(one, mirrors))
             if one.old and fresh and rng.random() < options.restyle:
-                light = fresh[int(rng.integers(len(fresh)))].pixels
-                one = _with(one, restyled(one.pixels, light))
+                one = replace(one, pixels=self._relit(one.pixels, fresh, rng))
+            one = _turned(one, mirrors)  # afterwards: light that comes from a side stays with its side
             if rng.random() < options.paste:
                 rare = self._draw(counts, 1.0, rng)
                 one = paste(one, rare, rng) if rare is not None else one
             shown.append(one)
         return Batch(tuple(shown), tuple(known))
+
+    def _relit(self, pixels: Pixels, fresh: Sequence[Example], rng: np.random.Generator) -> Pixels:
+        if self.change is not None:
+            return self.change.put_on(pixels, rng)
+        return restyled(pixels, fresh[int(rng.integers(len(fresh)))].pixels)
 
     def _again(self, counts: NDArray[np.float64], rng: np.random.Generator) -> Example | None:
         if self._options.keeps_old:
@@ -88,9 +97,9 @@ class Memory:
         return self.example(self.reservoir.draw(label, rng))
 
 
-def _turned(example: Example, rng: np.random.Generator) -> Example:
-    return flipped(example, bool(rng.random() < 0.5), bool(rng.random() < 0.5))
+def _mirrors(rng: np.random.Generator) -> tuple[bool, bool]:
+    return bool(rng.random() < 0.5), bool(rng.random() < 0.5)
 
 
-def _with(example: Example, pixels: NDArray[np.uint8]) -> Example:
-    return Example(pixels, example.label, example.boxes, example.located, example.old, example.mixed)
+def _turned(example: Example, mirrors: tuple[bool, bool]) -> Example:
+    return flipped(example, *mirrors)

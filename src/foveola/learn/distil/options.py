@@ -28,7 +28,7 @@ class DistilOptions:
     reservoir      pictures that the reservoir holds of each class and origin
     tail_power     how much more often memory shows rare classes: frequency to the power of minus this
     paste          share of the pictures from memory into which a defect of a rare class is pasted
-    restyle        share of the old pictures from memory that get the light of a new one
+    restyle        share of the old pictures from memory that are shown as the new line would show them (``camera``)
     average        decay of the averaged weights; 0 takes the last
     rate           peak of AdamW's learning rate
     check_every    steps between two looks at the guard set (0: none); ``patience`` looks without progress end the run

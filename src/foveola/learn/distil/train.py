@@ -13,6 +13,7 @@ from torch import Tensor
 from foveola.learn.distil.averaging import Average, EarlyStop, Weights, snapshot
 from foveola.learn.distil.batch import Batch, Memory
 from foveola.learn.distil.boxes import TokenHeads
+from foveola.learn.distil.camera import camera_change
 from foveola.learn.distil.gate import Sight
 from foveola.learn.distil.losses import (
     adjusted_cross_entropy,
@@ -86,6 +87,7 @@ class Distiller:
         self.average = Average(pupil.tower, options.average)
         self.stop = EarlyStop(options.patience)
         self.best: Weights | None = None
+        self._camera_of = 0
         self._prototypes, self._scale = torch.zeros(classes, pupil.width), 1.0
         self._has_prototype = torch.zeros(classes, dtype=torch.bool)
         self._remember_old()
@@ -142,6 +144,7 @@ class Distiller:
             if one.label >= 0:
                 self.counts[one.label] += 1
         rng = np.random.default_rng([options.seed, 2, self.step])
+        self._look_at_the_camera()
         batch = self.memory.batch(fresh, self.counts, rng)
         strength = options.distil * self._entropy_factor()
         loss, places_of = self._loss(batch, strength)
@@ -154,6 +157,14 @@ class Distiller:
         self.average.follow(self.pupil.tower)
         self._keep(places, places_of, rng)
         return float(loss.detach()), strength
+
+    def _look_at_the_camera(self) -> None:
+        """What the new line changed is found anew whenever twice as much of it has come."""
+        known = 1 << (self.step.bit_length() - 1) if self.step else 0
+        if not self.options.restyle or known == self._camera_of:
+            return
+        self._camera_of = known
+        self.memory.change = camera_change(self.lessons.old, self.lessons.stream[: known * self.options.fresh])
 
     def _entropy_factor(self) -> float:
         if not self.options.entropy:

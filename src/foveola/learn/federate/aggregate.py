@@ -17,8 +17,9 @@ CENTRED_PASSES = 3
 TRIMMED_SHARE = 0.2
 REMEMBERED = 0.97
 """How much of a node's score is left after a round: the early rounds, where honest nodes agree most, tell most."""
-BOUND = 3.0
-"""Medians: at one median, what only one or two nodes know would be held back."""
+BOUND, QUARTILE = 2.0, 0.75
+"""Upper quartiles of the norms. Late in training most nodes have hardly anything left to say and a few, whose classes
+are rare, pull against them: at three medians what these know was held back, which cost more than attackers did."""
 _SLACK = 1e-12
 
 
@@ -58,10 +59,10 @@ def centred_clip(updates: Floats, weights: Weights, centre: Floats, radius: floa
     return found
 
 
-def bounded_mean(updates: Floats, weights: Weights, bound: float) -> Floats:
-    """The weighted mean after every norm was clipped to ``bound`` times the median norm: one pass of centred clipping
-    around 0. A minority of share s pulls by at most s ``bound`` medians."""
-    return weighted_mean(clip_norms(updates, bound * float(np.median(_norms(updates)))), weights)
+def bounded_mean(updates: Floats, weights: Weights, bound: float = BOUND, share: float = QUARTILE) -> Floats:
+    """The weighted mean after every norm was clipped to ``bound`` times the quantile ``share`` of the norms: one pass
+    of centred clipping around 0. As long as fewer than 1 - ``share`` are malicious, honest nodes set the bound."""
+    return weighted_mean(clip_norms(updates, bound * float(np.quantile(_norms(updates), share))), weights)
 
 
 def along(updates: Floats, weights: Weights) -> Weights:
@@ -71,7 +72,7 @@ def along(updates: Floats, weights: Weights) -> Weights:
     honest nodes pull in all directions, hardly say anything. An update counts for its own direction too: near the end
     everybody pulls against the rest, since the sum of all is 0.
     """
-    direction, norms = bounded_mean(updates, weights, 1.0), _norms(updates)
+    direction, norms = bounded_mean(updates, weights, 1.0, 0.5), _norms(updates)
     shares: Weights = (updates @ direction).astype(np.float64) / np.maximum(norms * float(norms.mean()), _SLACK)
     return shares
 
@@ -108,22 +109,23 @@ def agreement(updates: Floats, weights: Weights, change: Floats) -> Weights:
 
 def aggregate(
     rule: str, updates: Floats, examples: NDArray[np.int64], scores: Weights, *, centre: Floats, clip: float,
-    weight_cap: float,
+    weight_cap: float, doubted: NDArray[np.bool_] | None = None,
 ) -> tuple[Floats, Weights]:  # fmt: skip
     """One update out of many by ``rule`` (``options.RULES``), after every norm was clipped; and new scores.
 
     ``scores`` float64 ``[K]`` is how far each node agreed with the others so far, 0 for a new one. Under ``bounded``
-    and ``centred`` a node whose score is below 0 does not count while most others do; what makes a score differs.
+    and ``centred`` a node whose score is below 0 does not count while most others do; what makes a score differs. Under
+    ``bounded`` nor does one who is ``doubted`` bool ``[K]`` (``answers``).
     """
     weights, held = capped_weights(examples, weight_cap), clip_norms(updates, clip)
     if rule == "mean":
         return weighted_mean(held, weights), scores
     if rule == "bounded":
         scores = scores + along(held, weights)
-        trusted = scores >= 0
+        trusted = scores >= 0 if doubted is None else (scores >= 0) & ~doubted
         if not trusted.all() and trusted.sum() > len(trusted) / 2:
             held, weights = held[trusted], weights[trusted] / weights[trusted].sum()
-        return bounded_mean(held, weights, BOUND), scores
+        return bounded_mean(held, weights), scores
     if rule == "median":
         return median(held), scores
     if rule == "trimmed":

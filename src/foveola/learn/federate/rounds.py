@@ -15,7 +15,8 @@ import numpy as np
 
 from foveola.exchange import Unavailable
 from foveola.learn.federate import state as disk
-from foveola.learn.federate.aggregate import aggregate
+from foveola.learn.federate.aggregate import aggregate, clip_norms
+from foveola.learn.federate.answers import doubts, heard, noted
 from foveola.learn.federate.codec import Feedback, Floats
 from foveola.learn.federate.options import FederationOptions, Rejected
 from foveola.learn.federate.privacy import noised
@@ -57,8 +58,7 @@ class Federation:
         """Start from a prompt of zeros. Without a ``folder`` nothing is remembered. Raises FileExistsError where the
         folder already holds a federation."""
         zeros = np.zeros(options.rows * options.width, np.float32)
-        arrays = dict.fromkeys(("prompt", "centre", "residual", "first", "second"), zeros)
-        state = disk.State(options, 0, **arrays, broadcasts={}, scores={})
+        state = disk.State(options, 0, **dict.fromkeys(disk.ARRAYS, zeros), broadcasts={}, scores={}, answers={})
         if folder is not None:
             if (folder / "state").exists():
                 raise FileExistsError(f"{folder.name} already holds a federation; resume it, or name another folder")
@@ -133,12 +133,13 @@ class Federation:
                 f"Round {self.round} has {len(self._updates)} updates and needs {options.quorum}; wait for more nodes."
             )
         nodes = sorted(self._updates)  # the order of arrival must not change the sum
-        updates = np.stack([self._updates[node].sparse.dense() for node in nodes])
+        updates = clip_norms(np.stack([self._updates[node].sparse.dense() for node in nodes]), options.clip)
         examples = np.array([1 if options.noise else self._updates[node].examples for node in nodes], np.int64)
         scores = np.array([state.scores.get(node, 0.0) for node in nodes])
+        answers = heard(state.answers, nodes, updates, state.moved, self.round)
         change, scores = aggregate(
-            options.rule, updates, examples, scores,
-            centre=state.centre, clip=options.clip, weight_cap=options.weight_cap,
+            options.rule, updates, examples, scores, centre=state.centre, clip=options.clip,
+            weight_cap=options.weight_cap, doubted=doubts(answers, nodes),
         )  # fmt: skip
         if options.noise:
             change = noised(change, len(nodes), options.clip, options.noise, self._rng)
@@ -150,10 +151,12 @@ class Federation:
         sparse = feedback.encode(moved, options.keep)
         message = pack(Update(options.rows, options.width, self.round, 0, self._base, len(nodes), sparse))
         kept = {n: data for n, data in state.broadcasts.items() if n > self.round - options.history}
+        told = sparse.dense()
         after = disk.State(
-            options, self.round + 1, state.prompt + sparse.dense(), change, feedback.residual, *moments,
+            options, self.round + 1, state.prompt + told, change, feedback.residual, *moments, told,
             kept | {self.round: message} if options.history else {},
             state.scores | dict(zip(nodes, scores.tolist(), strict=True)),
+            state.answers | noted(answers, nodes, updates, told, self.round),
         )  # fmt: skip
         if self._folder is not None:
             disk.save(self._folder, after)

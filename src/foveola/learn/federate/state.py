@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +20,20 @@ from foveola.artifact.atomic import staged_directory
 from foveola.artifact.bundle import utc_now
 from foveola.artifact.seal import check_seal, read_json, read_seal, write_seal
 from foveola.exchange import Damaged, Refusal
+from foveola.learn.federate.answers import Answers, Known
 from foveola.learn.federate.codec import Floats
 from foveola.learn.federate.options import MAX_BYTES, FederationOptions
 
-FORMAT = "foveola.federation/1"
+FORMAT = "foveola.federation/2"
 SEAL_FILE, ROUND_FILE = "federation.json", "round.json"
-_ARRAYS = ("prompt", "centre", "residual", "first", "second")
+ARRAYS = ("prompt", "centre", "residual", "first", "second", "moved")
 
 
 @dataclass(slots=True, eq=False)
 class State:
     """``prompt``, ``centre`` (the last aggregate), ``residual`` (not yet broadcast), ``first`` and ``second`` (moments
-    of the server's step) are float32 ``[size]``; ``broadcasts`` holds the newest broadcasts by the round that they
-    ended; ``scores`` how far nodes agreed so far."""
+    of the server's step), ``moved`` (the last step) are float32 ``[size]``; ``broadcasts`` holds the newest broadcasts
+    by the round that they ended; ``scores`` how far nodes agreed so far, ``answers`` how they answered to steps."""
 
     options: FederationOptions
     round: int
@@ -41,18 +42,21 @@ class State:
     residual: Floats
     first: Floats
     second: Floats
+    moved: Floats
     broadcasts: dict[int, bytes]
     scores: dict[int, float]
+    answers: Known
 
 
 def save(folder: Path, state: State) -> None:
     """Write the state, whole or not at all."""
     with staged_directory(folder / "state", replace=True) as staging:
-        for name in _ARRAYS:
+        for name in ARRAYS:
             (staging / f"{name}.f32").write_bytes(getattr(state, name).astype("<f4").tobytes())
         for number, data in state.broadcasts.items():
             (staging / f"broadcast-{number:08d}").write_bytes(data)
-        told = {"round": state.round, "options": asdict(state.options), "scores": state.scores}
+        told = {"round": state.round, "options": asdict(state.options), "scores": state.scores,
+                "answers": {node: astuple(one) for node, one in state.answers.items()}}  # fmt: skip
         (staging / ROUND_FILE).write_text(json.dumps(told) + "\n", encoding="utf-8")
         write_seal(staging, SEAL_FILE, format=FORMAT, name="federation", created=utc_now(), lineage=())
 
@@ -68,10 +72,10 @@ def load(folder: Path) -> State:
     options, number = _options(told.get("options")), told.get("round")
     if type(number) is not int or number < 0:
         raise Damaged(f"{ROUND_FILE}: round is a number of at least 0.")
-    arrays = {name: _array(root, f"{name}.f32", options.rows * options.width) for name in _ARRAYS}
+    arrays = {name: _array(root, f"{name}.f32", options.rows * options.width) for name in ARRAYS}
     names = sorted(name for name in seal.files if name.startswith("broadcast-"))
     broadcasts = {int(name.removeprefix("broadcast-")): (root / name).read_bytes() for name in names}
-    return State(options, number, **arrays, broadcasts=broadcasts, scores=_scores(told))
+    return State(options, number, **arrays, broadcasts=broadcasts, scores=_scores(told), answers=_answers(told))
 
 
 def keep_update(folder: Path, number: int, node: int, data: bytes) -> None:
@@ -115,6 +119,16 @@ def _scores(told: Mapping[str, Any]) -> dict[int, float]:
         return {int(node): float(score) for node, score in told["scores"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise Damaged(f"{ROUND_FILE}: scores are numbers by node.") from None
+
+
+def _answers(told: Mapping[str, Any]) -> Known:
+    try:
+        found = {
+            int(node): Answers(float(a), int(b), float(c), int(d)) for node, (a, b, c, d) in told["answers"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise Damaged(f"{ROUND_FILE}: answers are four numbers by node.") from None
+    return found
 
 
 def _array(root: Path, name: str, size: int) -> Floats:
