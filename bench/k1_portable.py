@@ -3,7 +3,8 @@
 A small random checkpoint of each family is compiled with ``--profile portable`` (4-bit decoder). The compilation itself
 holds the graphs against the model; here the operators are counted, a conversation is compared with that of the same
 checkpoint in the profile ``ort``, and with ``--openvino PYTHON`` (of an environment with openvino) every graph is run
-by OpenVINO on the inputs that ONNX Runtime gets.
+by OpenVINO on the inputs that ONNX Runtime gets. With ``--provider PYTHON`` (of an environment with
+onnxruntime-openvino) the engine itself runs graphs and conversation there, with ``provider="openvino"``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--families", metavar="A,B", default=",".join(FAMILIES))
     parser.add_argument("--tokens", type=int, metavar="N", default=32)
     parser.add_argument("--openvino", metavar="PYTHON", help="an interpreter that can import openvino")
+    parser.add_argument("--provider", metavar="PYTHON", help="an interpreter whose onnxruntime has OpenVINO's provider")
 
 
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
@@ -42,20 +44,24 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     for name in names:
         tell(f"{name}: compiling in both profiles")
         with tempfile.TemporaryDirectory() as folder:
-            rows[name] = examined(name, Path(folder), arguments.tokens, arguments.openvino)
+            rows[name] = examined(name, Path(folder), arguments)
     bars = [
         Bar("families in the portable profile", len(rows), 1 if arguments.quick else len(FAMILIES)),
         Bar("operators outside of the standard", sum(row["contrib"] for row in rows.values()), 0, True),
         Bar("largest relative difference from the model", max(r["error"] for r in rows.values()), TOLERANCE, True),
         Bar("conversations that differ from the profile ort", sum(not r["same_text"] for r in rows.values()), 0, True),
     ]
-    if arguments.openvino:
-        worst = max(error for row in rows.values() for error in row["openvino"]["errors"].values())
-        bars.append(Bar("largest relative difference of OpenVINO from ONNX Runtime", worst, TOLERANCE, True))
+    for how, title in (("openvino", "OpenVINO"), ("provider", "ONNX Runtime's OpenVINO provider")):
+        if getattr(arguments, how):
+            worst = max(error for row in rows.values() for error in row[how]["errors"].values())
+            bars.append(Bar(f"largest relative difference of {title} from ONNX Runtime's CPU", worst, TOLERANCE, True))
+    if arguments.provider:
+        other = sum(not row["provider"]["same_text"] for row in rows.values())
+        bars.append(Bar("conversations that differ with OpenVINO's provider", other, 0, True))
     return {"families": rows, "tokens": arguments.tokens}, bars
 
 
-def examined(name: str, folder: Path, tokens: int, openvino: str | None) -> dict[str, Any]:
+def examined(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     import onnx
 
     from foveola.lower.compile import compile_checkpoint
@@ -77,15 +83,24 @@ def examined(name: str, folder: Path, tokens: int, openvino: str | None) -> dict
     errors = next(finding for finding in bundle.lineage if finding.step == "lower.parity").after
     graphs = {role: onnx.load(str(bundle.file(file))) for role, file in bundle.model["graphs"].items()}
     kinds = Counter((node.domain, node.op_type) for graph in graphs.values() for node in nodes(graph.graph))
-    texts = {profile: answer(one, tokens) for profile, one in made.items()}
-    return {
+    texts = {profile: answer(one, arguments.tokens) for profile, one in made.items()}
+    row = {
         "contrib": sum(count for (domain, _), count in kinds.items() if domain),
         "operators": sorted({kind for _, kind in kinds}),
         "opset": max(entry.version for graph in graphs.values() for entry in graph.opset_import),
         "error": max(map(float, errors.values())),
         "same_text": texts["portable"] == texts["ort"],
-        **({"openvino": by_openvino(openvino, bundle, source, folder)} if openvino else {}),
     }
+    wanted = computed(bundle, source, folder) if arguments.openvino or arguments.provider else {}
+    if arguments.openvino:
+        files = [f"{role}={bundle.file(file)}" for role, file in bundle.model["graphs"].items()]
+        row["openvino"] = elsewhere(arguments.openvino, folder, wanted, ["openvino", str(folder), *files])
+    if arguments.provider:
+        paths = [str(HOME.parent / "src"), str(HOME.parent), *(one for one in sys.path if "site-packages" in one)]
+        asked = ["provider", str(folder), str(bundle.path), str(arguments.tokens), *paths]
+        row["provider"] = elsewhere(arguments.provider, folder, wanted, asked)
+        row["provider"]["same_text"] = row["provider"].pop("text") == texts["portable"]
+    return row
 
 
 def nodes(graph: Any) -> Iterator[Any]:
@@ -97,8 +112,8 @@ def nodes(graph: Any) -> Iterator[Any]:
                 yield from nodes(body)
 
 
-def answer(bundle: Any, tokens: int) -> str:
-    """What the engine says about two pictures, on the processor."""
+def answer(bundle: Any, tokens: int, provider: str = "cpu") -> str:
+    """What the engine says about two pictures."""
     from foveola.engine.engine import Engine
     from foveola.engine.once import answer_once
     from foveola.engine.options import EngineOptions
@@ -110,7 +125,7 @@ def answer(bundle: Any, tokens: int) -> str:
         stream = io.BytesIO()
         picture(*size, seed).save(stream, "PNG")
         pictures.append(stream.getvalue())
-    engine = Engine.open(bundle, EngineOptions(threads=1, slots=1))
+    engine = Engine.open(bundle, EngineOptions(threads=1, slots=1, provider=provider))
     try:
         turn = Turn("user", "Which defect is this? Where?", tuple(pictures))
         return answer_once(engine, Request("k", (turn,), Sampling(max_tokens=tokens)))[0]
@@ -118,8 +133,8 @@ def answer(bundle: Any, tokens: int) -> str:
         engine.close(5)
 
 
-def by_openvino(python: str, bundle: Any, source: Path, folder: Path) -> dict[str, Any]:
-    """Largest difference over largest value, OpenVINO against ONNX Runtime, for each graph; and OpenVINO's version."""
+def computed(bundle: Any, source: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    """What ONNX Runtime's processor makes of made-up inputs, which are left in ``folder``: role -> outputs by name."""
     import onnxruntime as ort
 
     wanted: dict[str, dict[str, Any]] = {}
@@ -129,16 +144,20 @@ def by_openvino(python: str, bundle: Any, source: Path, folder: Path) -> dict[st
         names = [output.name for output in session.get_outputs()]
         wanted[role] = dict(zip(names, session.run(names, feeds), strict=True))
         np.savez(folder / f"{role}.npz", **feeds)
-    worker = HOME / "k1_portable_worker.py"
-    files = [f"{role}={bundle.file(file)}" for role, file in bundle.model["graphs"].items()]
-    done = subprocess.run([python, str(worker), str(folder), *files], check=True, stdout=subprocess.PIPE, text=True)
+    return wanted
+
+
+def elsewhere(python: str, folder: Path, wanted: dict[str, dict[str, Any]], asked: list[str]) -> dict[str, Any]:
+    """Largest difference over largest value of each graph, run by another interpreter; and what that tells."""
+    worker = [python, str(HOME / "k1_portable_worker.py")]
+    done = subprocess.run([*worker, *asked], check=True, stdout=subprocess.PIPE, text=True)
     errors = {}
     for role, outputs in wanted.items():
         got = np.load(folder / f"{role}.out.npz")
         errors[role] = max(
             float(np.abs(got[name] - value).max() / max(np.abs(value).max(), 1e-30)) for name, value in outputs.items()
         )
-    return {"version": json.loads(done.stdout.splitlines()[-1]), "errors": errors}
+    return {**json.loads(done.stdout.splitlines()[-1]), "errors": errors}
 
 
 def pictures_of(bundle: Any, source: Path) -> dict[str, Any]:

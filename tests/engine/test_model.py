@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 from PIL import Image
 
@@ -20,7 +22,7 @@ from foveola.engine.features import Chunk, Selected
 from foveola.engine.once import answer_once
 from foveola.engine.options import EngineOptions
 from foveola.engine.prepare import Preparation
-from foveola.engine.runner import OrtRunner
+from foveola.engine.runner import OrtRunner, _DecodeBinding
 from foveola.engine.slots import Move
 from foveola.exchange import BadImage, Damaged, Invalid, OverBudget, Request, Sampling, Turn
 from foveola.intake.geometry import Packed, patch_positions
@@ -173,6 +175,21 @@ def test_a_step_is_the_prefill_of_one_token(bundle: Bundle) -> None:
     for at in (17, 18, 19):
         logits = runner.decode([int(ids[at])], [at], [at])
     assert np.abs(logits[0] - whole).max() < 1e-4
+
+
+def test_what_a_step_is_bound_to_is_kept_by_the_engine(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = OrtRunner(bundle, ONE_THREAD)
+    owners: list[weakref.ref[np.ndarray[Any, Any]]] = []
+
+    def copied(array: np.ndarray[Any, Any]) -> Any:  # so that the binding itself keeps nothing
+        owners.append(weakref.ref(array if array.base is None else array.base))
+        return ort.OrtValue.ortvalue_from_numpy(array.copy())
+
+    monkeypatch.setattr("foveola.engine.runner._value", copied)
+    binding = _DecodeBinding(runner, 1)
+    assert len(owners) > 6
+    assert [place for place, owner in enumerate(owners) if owner() is None] == []
+    del binding
 
 
 def test_rows_of_a_batch_do_not_disturb_one_another(bundle: Bundle) -> None:

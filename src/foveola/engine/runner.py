@@ -270,6 +270,7 @@ class _DecodeBinding:
         self._positions = np.zeros((runner._axes, rows, 1), np.int64)
         self._seqlens = np.zeros(rows, np.int32)
         self._total = np.zeros((), np.int32)
+        self._wanted = np.zeros(1, np.int64)
         self._zones = runner.zones
         self._logits = self._zones.lasting(f"logits of {rows}", (rows, 1, runner._made))
         self.hidden = self._zones.lasting(f"hidden of {rows}", (rows, 1, runner._state))
@@ -282,7 +283,7 @@ class _DecodeBinding:
         io.bind_ortvalue_input("position_ids", _value(self._positions))
         io.bind_ortvalue_input("seqlens_k", _value(self._seqlens))
         io.bind_ortvalue_input("total_sequence_length", _value(self._total))
-        io.bind_ortvalue_input("logit_index", _value(np.zeros(1, np.int64)))
+        io.bind_ortvalue_input("logit_index", _value(self._wanted))
         io.bind_ortvalue_output("logits", _value(self._logits))
         if runner._trim is not None:
             io.bind_ortvalue_output("hidden", _value(self.hidden))
@@ -301,5 +302,9 @@ class _DecodeBinding:
 
 
 def _value(array: np.ndarray[Any, Any]) -> Any:
-    """An ``OrtValue`` over the memory of ``array`` itself; it keeps the array alive."""
+    """An ``OrtValue`` over the memory of ``array`` itself.
+
+    A binding keeps the array alive in ONNX Runtime 1.32; in 1.24, which onnxruntime-openvino is, it does not: whoever
+    binds has to.
+    """
     return ort.OrtValue.ortvalue_from_numpy(array)

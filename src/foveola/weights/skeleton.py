@@ -36,7 +36,7 @@ def skeleton(checkpoint: Checkpoint, family: Family) -> nn.Module:
     except Refusal:
         raise
     except Exception as error:  # noqa: BLE001 - a library that checks some entries and stumbles over others
-        said = next((line for line in str(error).splitlines() if line), "").strip()
+        said = " ".join(line.strip() for line in str(error).splitlines()[:2])
         raise Damaged(
             f"config.json describes no model that {kind.__name__} can be: {type(error).__name__}: {said[:160]}. Copy "
             "the checkpoint whole."
