@@ -174,11 +174,14 @@ def scale_in_place(model: nn.Module, source: Checkpoint) -> dict[str, ScaledLine
 
 def _vectors(model: nn.Module) -> dict[str, nn.Parameter]:
     """What learns besides: normalisations and biases, those of the replaced layers among them."""
-    return {
-        name: parameter.requires_grad_()
+    found = {
+        name: parameter
         for name, parameter in model.named_parameters()
         if parameter.ndim == 1 and float(parameter.detach().abs().mean()) > 0
     }
+    for parameter in found.values():
+        parameter.requires_grad_()
+    return found
 
 
 def _write(
