@@ -9,6 +9,7 @@ pictures are matched (Yang, Soatto: "FDA", CVPR 2020, matches single ones): what
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -65,19 +66,19 @@ def camera_change(old: Sequence[Example], new: Sequence[Example], most: int = 16
             second += [_grey(one.pixels) for one in theirs[-count:]]
     if not first:
         return None
-    wanted = spectrum(second)
-    floor = float(wanted[-2:].mean())
+    wanted, floor = spectrum(second), 0.0
     gains, change = np.ones(BANDS, np.float32), None
-    for _ in range(PASSES):
+    for turn in range(PASSES):
         softened = [filtered(one, gains) for one in first]
         change = Change(gains, _quantiles(softened), _quantiles(second), 0.0)
         have = spectrum([change.toned(one) for one in softened])
+        if turn == 0:  # what the finest structure has more than light alone explains is noise
+            floor = max(0.0, float((wanted - have)[-2:].mean()))
         signal = np.maximum(wanted - floor, 0.02 * wanted)
         gains = (gains * np.sqrt(signal / np.maximum(have, 1e-6))).clip(*_GAIN).astype(np.float32)
         gains[0] = 1.0
     assert change is not None
-    left = floor - float(spectrum([change.toned(filtered(one, gains)) for one in first])[-2:].mean())
-    return Change(gains, change.before, change.after, float(np.sqrt(max(left, 0.0))))
+    return Change(gains, change.before, change.after, math.sqrt(floor))
 
 
 def filtered(grey: Floats, gains: Floats) -> Floats:
@@ -102,7 +103,8 @@ def spectrum(pictures: Sequence[Floats]) -> Floats:
 
 def _radius(shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Of the frequencies of ``rfft2``: 1 at the highest along an axis."""
-    return np.hypot(np.fft.fftfreq(shape[0])[:, None], np.fft.rfftfreq(shape[1])[None]) * 2
+    radius: NDArray[np.float64] = np.hypot(np.fft.fftfreq(shape[0])[:, None], np.fft.rfftfreq(shape[1])[None]) * 2
+    return radius
 
 
 def _quantiles(pictures: Sequence[Floats]) -> Floats:
@@ -119,7 +121,8 @@ def _quantiles(pictures: Sequence[Floats]) -> Floats:
 def _weights(length: int) -> Floats:
     """[CELLS, length]: how much each cell counts for a pixel of an axis; they sum to 1."""
     place = ((np.arange(length) + 0.5) / length * CELLS - 0.5).clip(0, CELLS - 1)
-    return np.maximum(0, 1 - np.abs(place[None] - np.arange(CELLS)[:, None])).astype(np.float32)
+    shares: Floats = np.maximum(0, 1 - np.abs(place[None] - np.arange(CELLS)[:, None])).astype(np.float32)
+    return shares
 
 
 def _grey(pixels: Pixels) -> Floats:
