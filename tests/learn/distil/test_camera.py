@@ -53,7 +53,8 @@ def test_cameras_that_do_not_differ_change_hardly_anything() -> None:
     pixels = old[0].pixels
     made = change.put_on(pixels, np.random.default_rng(0))
     assert np.abs(made.astype(float) - pixels).mean() < 8
-    assert change.before.shape[:2] == (CELLS, CELLS)
+    assert change.before.shape[:3] == (1, CELLS, CELLS)
+    assert (made[:, :, 0] == made[:, :, 2]).all()
 
 
 def test_nothing_is_said_where_no_class_is_on_both_lines() -> None:
@@ -65,3 +66,14 @@ def test_nothing_is_said_where_no_class_is_on_both_lines() -> None:
 def test_white_noise_has_its_variance_at_every_frequency() -> None:
     noise = [RNG.standard_normal((SIDE, SIDE)).astype(np.float32) * 3 for _ in range(8)]
     assert spectrum(noise)[1:] == pytest.approx(np.full(15, 9.0), rel=0.25)
+
+
+def test_a_red_veil_is_red_afterwards() -> None:
+    old, new = lines(8)
+    for one in new:
+        one.pixels[:, :, 0] = 200
+    change = camera_change(old, new)
+    assert change is not None
+    made = change.put_on(old[0].pixels, np.random.default_rng(0))
+    assert made[:, :, 0].mean() == pytest.approx(200, abs=6)
+    assert made[:, :, 1].mean() < 100

@@ -27,8 +27,8 @@ _GAIN = (0.1, 4.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """``gains`` [BANDS] by radial frequency; ``before`` and ``after`` [CELLS, CELLS, LEVELS] are quantiles of grey
-    levels; ``noise`` is the standard deviation of what is added, in grey levels."""
+    """``gains`` [BANDS] by radial frequency; ``before`` and ``after`` [C, CELLS, CELLS, LEVELS] are quantiles of the
+    levels of C channels, one where all pictures were grey; ``noise`` is the standard deviation of what is added."""
 
     gains: Floats
     before: Floats
@@ -36,18 +36,23 @@ class Change:
     noise: float
 
     def put_on(self, pixels: Pixels, rng: np.random.Generator) -> Pixels:
-        """``pixels`` uint8 [H, W, 3] as the other camera might show them; grey."""
-        grey = self.toned(filtered(_grey(pixels), self.gains))
-        grey = grey + rng.standard_normal(grey.shape).astype(np.float32) * np.float32(self.noise)
-        return np.repeat(np.rint(grey).clip(0, 255).astype(np.uint8)[:, :, None], 3, 2)
+        """``pixels`` uint8 [H, W, 3] as the other camera might show them; grey ones stay grey."""
+        planes = _planes(pixels)
+        noise = rng.standard_normal(pixels.shape[:2]).astype(np.float32) * np.float32(self.noise)
+        if len(self.before) > len(planes):
+            planes = planes.repeat(len(self.before), axis=0)
+        told = [self.toned(filtered(one, self.gains), channel) + noise for channel, one in enumerate(planes)]
+        shown = np.rint(np.stack(told, -1)).clip(0, 255).astype(np.uint8)
+        return shown if shown.shape[2] == 3 else shown.repeat(3, axis=2)
 
-    def toned(self, grey: Floats) -> Floats:
-        """Grey levels [H, W] of the first line to those of the second, the cells blended."""
-        rows, columns = _weights(grey.shape[0]), _weights(grey.shape[1])
-        out = np.zeros_like(grey)
+    def toned(self, plane: Floats, channel: int = 0) -> Floats:
+        """Levels [H, W] of the first line to those of the second, the cells blended."""
+        at = min(channel, len(self.before) - 1)
+        rows, columns = _weights(plane.shape[0]), _weights(plane.shape[1])
+        out = np.zeros_like(plane)
         for i in range(CELLS):
             for j in range(CELLS):
-                told = np.interp(grey, self.before[i, j], self.after[i, j]).astype(np.float32)
+                told = np.interp(plane, self.before[at, i, j], self.after[at, i, j]).astype(np.float32)
                 out += rows[i][:, None] * columns[j][None] * told
         return out
 
@@ -62,16 +67,19 @@ def camera_change(old: Sequence[Example], new: Sequence[Example], most: int = 16
         theirs = [one for one in new if one.label == label]
         count = min(len(ours), len(theirs), most)
         if count >= LEAST:
-            first += [_grey(one.pixels) for one in ours[:count]]
-            second += [_grey(one.pixels) for one in theirs[-count:]]
+            first += [_planes(one.pixels) for one in ours[:count]]
+            second += [_planes(one.pixels) for one in theirs[-count:]]
     if not first:
         return None
-    wanted, floor = spectrum(second), 0.0
+    channels = max(len(one) for one in (*first, *second))
+    first, second = ([one.repeat(channels // len(one), axis=0) for one in some] for some in (first, second))
+    wanted, floor = spectrum([one.mean(axis=0) for one in second]), 0.0
     gains, change = np.ones(BANDS, np.float32), None
     for turn in range(PASSES):
-        softened = [filtered(one, gains) for one in first]
-        change = Change(gains, _quantiles(softened), _quantiles(second), 0.0)
-        have = spectrum([change.toned(one) for one in softened])
+        soft = [np.stack([filtered(plane, gains) for plane in one]) for one in first]
+        change = Change(gains, _quantiles(soft), _quantiles(second), 0.0)
+        shown = [np.mean([change.toned(plane, c) for c, plane in enumerate(one)], axis=0) for one in soft]
+        have = spectrum(shown)
         if turn == 0:  # what the finest structure has more than light alone explains is noise
             floor = max(0.0, float((wanted - have)[-2:].mean()))
         signal = np.maximum(wanted - floor, 0.02 * wanted)
@@ -108,12 +116,15 @@ def _radius(shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 def _quantiles(pictures: Sequence[Floats]) -> Floats:
-    """[CELLS, CELLS, LEVELS] of the grey levels of all pictures, cell by cell, rising."""
-    stack = np.stack(pictures)
+    """[C, CELLS, CELLS, LEVELS] of the levels of all pictures [C, H, W], channel by channel, cell by cell, rising."""
+    stack = np.stack(pictures, axis=1)
     at = np.linspace(0, 1, LEVELS)
-    rows = np.array_split(np.arange(stack.shape[1]), CELLS)
-    columns = np.array_split(np.arange(stack.shape[2]), CELLS)
-    told = [[np.quantile(stack[:, r[0] : r[-1] + 1, c[0] : c[-1] + 1], at) for c in columns] for r in rows]
+    rows = np.array_split(np.arange(stack.shape[2]), CELLS)
+    columns = np.array_split(np.arange(stack.shape[3]), CELLS)
+    told = [
+        [[np.quantile(plane[:, r[0] : r[-1] + 1, c[0] : c[-1] + 1], at) for c in columns] for r in rows]
+        for plane in stack
+    ]
     rising: Floats = (np.array(told) + np.arange(LEVELS) * 1e-3).astype(np.float32)
     return rising
 
@@ -125,6 +136,8 @@ def _weights(length: int) -> Floats:
     return shares
 
 
-def _grey(pixels: Pixels) -> Floats:
-    grey: Floats = pixels.mean(axis=2, dtype=np.float32)
-    return grey
+def _planes(pixels: Pixels) -> Floats:
+    """float32 [1, H, W] of a grey picture, [3, H, W] of another."""
+    grey = bool((pixels == pixels[:, :, :1]).all())
+    planes: Floats = np.moveaxis(pixels[:, :, :1] if grey else pixels, 2, 0).astype(np.float32)
+    return planes
