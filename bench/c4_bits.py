@@ -26,6 +26,7 @@ from foveola.bench.calibration import documentation_texts, training_samples
 from foveola.bench.evidence import Bar, Script, Tell
 from foveola.compress.bits import Limits, Option, assign
 from foveola.compress.example import Example, predicted
+from foveola.compress.interplay import Interplay, measure_interplay
 from foveola.compress.precision import answers_of, ties_of
 from foveola.compress.samples import read_examples
 from foveola.compress.sensitivity import Sensitivity, measure, relative_weight_error, tried_cost
@@ -35,7 +36,7 @@ from foveola.weights.packed import grid_of, in_blocks
 
 BITS, BLOCK, AVERAGE = (2, 4, 8), 64, 3.0
 SPEARMAN = 0.9
-OURS = "fisher, the fewest bits tried"
+OURS, FISHER, ALONE, TRIED = "both", "fisher", "interplay, each alone", "fisher, the fewest bits tried"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--assignments", type=int, metavar="N", default=24, help="random ones per seed")
     parser.add_argument("--calibration", type=int, metavar="N", default=48, help="samples")
     parser.add_argument("--held-out", type=int, metavar="N", default=48, help="samples that divergence is measured on")
-    parser.add_argument("--trials", type=int, metavar="N", default=8, help="samples that 2 bits are tried on")
+    parser.add_argument("--trials", type=int, metavar="N", default=0, help="samples that 2 bits are tried on, too")
     parser.add_argument("--longest", type=int, metavar="N", default=128, help="tokens of a text")
 
 
@@ -143,19 +144,29 @@ def one_seed(
     known = measure(subject.model, paths, answers_of(subject.model, calibration), seed=seed)
     errors = {(p, b): rounded(subject.exact[p], b) for p in paths for b in BITS}
     costs = {
-        "fisher": {key: known[key[0]].cost(subject.exact[key[0]], w) for key, w in errors.items()},
+        FISHER: {key: known[key[0]].cost(subject.exact[key[0]], w) for key, w in errors.items()},
         "weight norm": {key: relative_weight_error(subject.exact[key[0]], w) for key, w in errors.items()},
         "output error": {key: known[key[0]].relative_error(subject.exact[key[0]], w) ** 2 for key, w in errors.items()},
     }
-    tell(f"seed {seed}: every layer alone in {min(BITS)} bits")
-    samples = answers_of(subject.model, calibration[:trials])
-    whole = [one().log_softmax(-1) for one in samples]
-    costs[OURS] = {
-        key: tried_cost(subject.model, key[0], weight, samples, whole) if key[1] == min(BITS) else costs["fisher"][key]
-        for key, weight in errors.items()
-    }
+    if trials:
+        tell(f"seed {seed}: every layer alone in {min(BITS)} bits")
+        samples = answers_of(subject.model, calibration[:trials])
+        whole = [one().log_softmax(-1) for one in samples]
+        costs[TRIED] = {
+            key: tried_cost(subject.model, key[0], weight, samples, whole)
+            if key[1] == min(BITS)
+            else costs[FISHER][key]
+            for key, weight in errors.items()
+        }
+    tell(f"seed {seed}: how layers' errors meet")
+    moved = {(p, str(b)): w - subject.exact[p] for (p, b), w in errors.items()}
     del errors
-    spearman = ranks(subject, costs, count, seed, tell)
+    together = measure_interplay(subject.model, moved, answers_of(subject.model, calibration), seed=seed)
+    del moved
+    costs[ALONE] = {(p, int(b)): cost for (p, b), cost in together.alone().items()}
+    costs[OURS] = {key: (cost * costs[ALONE][key]) ** 0.5 for key, cost in costs[FISHER].items()}
+    played = {"interplay": together}
+    spearman = ranks(subject, costs, played, count, seed, tell)
     kl = {}
     for name, bits in choices(subject, known, costs, seed).items():
         tell(f"seed {seed}: {name} at {AVERAGE:g} bits")
@@ -164,25 +175,35 @@ def one_seed(
 
 
 def ranks(
-    subject: Subject, costs: Mapping[str, Mapping[tuple[str, int], float]], count: int, seed: int, tell: Tell
+    subject: Subject,
+    costs: Mapping[str, Mapping[tuple[str, int], float]],
+    played: Mapping[str, Interplay],
+    count: int,
+    seed: int,
+    tell: Tell,
 ) -> dict[str, float]:
     """Spearman's correlation of each predicted cost with the measured divergence over random assignments."""
     rng = np.random.default_rng(seed)
     paths = list(subject.exact)
     measured: list[float] = []
-    predictions: dict[str, list[float]] = {name: [] for name in costs}
+    predictions: dict[str, list[float]] = {name: [] for name in (*costs, *played)}
     for number in range(count):
         shares = rng.dirichlet((1.0, 2.0, 2.0))  # some assignments have many layers of few bits, some hardly any
         bits = {path: int(rng.choice(BITS, p=shares)) for path in paths}
         measured.append(subject.divergence(bits))
         for name, cost in costs.items():
             predictions[name].append(sum(cost[path, b] for path, b in bits.items()))
+        for name, together in played.items():
+            predictions[name].append(together.cost({path: str(b) for path, b in bits.items()}))
         tell(f"seed {seed}: assignment {number + 1} of {count}, KL {measured[-1]:.3g}")
     return {name: float(spearmanr(values, measured)[0]) for name, values in predictions.items()}
 
 
 def choices(
-    subject: Subject, known: Mapping[str, Sensitivity], costs: Mapping[str, Mapping[tuple[str, int], float]], seed: int
+    subject: Subject,
+    known: Mapping[str, Sensitivity],
+    costs: Mapping[str, Mapping[tuple[str, int], float]],
+    seed: int,
 ) -> dict[str, dict[str, int]]:
     """Assignments of ``AVERAGE`` bits: ours under each cost, NNCF's rule under its metrics, and a random one."""
     sizes = {path: weight.numel() for path, weight in subject.exact.items()}

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the workshop is not installed")
 from torch import nn  # noqa: E402
 
-from foveola.compress.sensitivity import Sensitivity, _probe, measure, relative_weight_error, tried_cost  # noqa: E402
+from foveola.compress.sensitivity import Sensitivity, measure, probe, relative_weight_error, tried_cost  # noqa: E402
 from foveola.exchange import Invalid  # noqa: E402
 
 
@@ -41,7 +41,7 @@ def test_the_cost_of_the_last_layer_is_the_second_order_kl() -> None:
 def test_probes_have_the_second_moments_of_drawn_labels() -> None:
     p = torch.tensor([[0.9, 0.07, 0.03]])
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.cat([_probe(p, generator) for _ in range(20000)])
+    drawn = torch.cat([probe(p, generator) for _ in range(20000)])
     assert torch.allclose(drawn.T @ drawn / len(drawn), p[0].diag() - p.T @ p, atol=5e-3)
 
 

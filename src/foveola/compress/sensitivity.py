@@ -121,12 +121,12 @@ def measure(
             for _ in range(draws):
                 with watch.forward():
                     logits = sample()
-                    logits.backward(_probe(logits.detach().softmax(-1), generator))  # type: ignore[no-untyped-call]
+                    logits.backward(probe(logits.detach().softmax(-1), generator))  # type: ignore[no-untyped-call]
                 watch.predicted(len(logits))
     return watch.found()
 
 
-def _probe(p_TV: Tensor, generator: torch.Generator) -> Tensor:
+def probe(p_TV: Tensor, generator: torch.Generator) -> Tensor:
     """Random gradients of the logits with the second moments ``diag(p) - p pᵀ`` of those that drawn labels give.
 
     ``√p ∘ ε - p (√p · ε)`` with normal ε. A model that is sure of its answers hardly ever draws another label, and then
