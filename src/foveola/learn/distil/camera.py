@@ -42,8 +42,8 @@ class Change:
         if len(self.before) > len(planes):
             planes = planes.repeat(len(self.before), axis=0)
         told = [self.toned(filtered(one, self.gains), channel) + noise for channel, one in enumerate(planes)]
-        shown = np.rint(np.stack(told, -1)).clip(0, 255).astype(np.uint8)
-        return shown if shown.shape[2] == 3 else shown.repeat(3, axis=2)
+        shown: Pixels = np.rint(np.stack(told, -1)).clip(0, 255).astype(np.uint8)
+        return shown if len(told) == 3 else np.repeat(shown, 3, axis=2)
 
     def toned(self, plane: Floats, channel: int = 0) -> Floats:
         """Levels [H, W] of the first line to those of the second, the cells blended."""
