@@ -118,9 +118,11 @@ def _prompt(checkpoint: Checkpoint, family: Family) -> Says:
 
 def _memory(checkpoint: Checkpoint, family: Family) -> Says:
     shape = family.decoder_shape(checkpoint.config)
-    loaded = 4 * checkpoint.parameters / _GIB
+    weights = checkpoint.parameters / _GIB
     token = 2 * 4 * shape.layers * shape.kv_heads * shape.head_dim
-    yield "good", f"compiling needs about {2.2 * loaded:.1f} GiB; serving in int4 about {0.75 * loaded / 4:.1f} GiB"
+    # Measured on 0.01 and 2.2 B parameters (bench/k1_scale.py); experts are loaded whole.
+    compiling = 0.6 + (14 if shape.experts else 2.2) * weights
+    yield "good", f"compiling to int4 takes about {compiling:.1f} GiB; serving that about {0.2 + 1.5 * weights:.1f} GiB"
     yield "good", f"and {token / 1024:.0f} KiB of keys and values per token of context"
 
 
