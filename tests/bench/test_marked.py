@@ -138,3 +138,10 @@ def test_detectors_stand_beside_each_other() -> None:
     assert "| detector | false in 10 000 | dirt | light |" in text
     assert "| ours | 0.33 | 9 | – |" in text
     assert "| rule | 0.33 | 2 of 5 missed | 201 |" in text
+
+
+def test_rivals_stand_in_a_table_with_what_their_weights_are() -> None:
+    row = {"contender": "llama.cpp", "storage": "Q4_0", "prefill_tokens_per_s": 165.15, "decode_tokens_per_s": 46.86}
+    text = rendered(region("rivals"), {"e1_rivals": {"figures": {"rows": [row]}}})
+    assert "| llama.cpp | Q4_0 | 165 | 46.9 |" in text
+    assert "e1_rivals.py" in rendered(region("rivals"), {})

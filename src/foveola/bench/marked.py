@@ -107,6 +107,22 @@ def _machine(results: Results, stems: Sequence[str]) -> str:
     return f"Measured on {platform_line(one['machine'])}, {memory}, {one['date'][:10]}, {versions}: `{one['command']}`."
 
 
+def _rivals(results: Results, words: Sequence[str]) -> str:
+    """``rivals``: tokens per second of every contender on the same language model."""
+    if "e1_rivals" not in results:
+        return _not_yet("e1_rivals")
+    rows = [
+        [
+            row["contender"],
+            row["storage"],
+            f"{row['prefill_tokens_per_s']:.3g}",
+            f"{row['decode_tokens_per_s']:.3g}",
+        ]
+        for row in results["e1_rivals"]["figures"]["rows"]
+    ]
+    return table(("contender", "weights", "prefill", "decoding"), rows, words=2)
+
+
 def _value(results: Results, words: Sequence[str]) -> str:
     """``value STEM PATH [FORMAT]``: one number, such as ``value e1_speed figures.ratio.value .1f``."""
     stem, path, *form = _named("value", words, 2)
@@ -214,6 +230,7 @@ SHOWN: dict[str, Callable[[Results, Sequence[str]], str]] = {
     "machine": _machine,
     "value": _value,
     "speed": _speed,
+    "rivals": _rivals,
     "detectors": _detectors,
     "vlm-bench": _vlm_bench,
     "accuracy": _accuracy,

@@ -21,7 +21,17 @@ _FILES: dict[str, tuple[str, ...]] = {
     "evidence_layer": ("config.json",),
     "prompt_section": ("config.json",),
 }
-_POSITIVE = ("hidden", "layers", "heads", "kv_heads", "head_dim", "vocabulary", "merge_size", "patch_size", "max_length")
+_POSITIVE = (
+    "hidden",
+    "layers",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "vocabulary",
+    "merge_size",
+    "patch_size",
+    "max_length",
+)
 _MOST = {"num_crops": 1024, "max_tiles": 1024, "max_tiles_each": 1024, "longest_edge": 2**16}
 """Of one picture. Where there are more, ways to cut it would be tried for hours."""
 
