@@ -244,7 +244,9 @@ def _experts(build: Standard, node: ir.Node) -> list[Value | None]:
     best, which = build.ops("TopK", router, build.whole(chosen), outputs=2, axis=-1)
     empty = build.op("Mul", router, build.constant(0))
     share = build.op("ScatterElements", empty, which, build.op("Softmax", best, axis=-1), axis=-1)  # [N, E]
-    both = build.op("MatMul", x, build.op("Transpose", gate_up, perm=[0, 2, 1]))  # [E, N, 2 I]
+    # A copy for every expert: OpenVINO does not spread what it multiplies by a constant.
+    wide = build.op("Expand", x, build.op("Concat", build.size(gate_up, 0), build.whole(1, 1), axis=0))
+    both = build.op("MatMul", wide, build.op("Transpose", gate_up, perm=[0, 2, 1]))  # [E, N, 2 I]
     pairs = build.op("Reshape", both, build.whole(0, 0, -1, 2))
     gate = build.op("Gather", pairs, build.constant(0, np.int64), axis=3)
     up = build.op("Gather", pairs, build.constant(1, np.int64), axis=3)
