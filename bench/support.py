@@ -77,8 +77,8 @@ def _providers() -> Iterator[str]:
             yield "| `cpu` | `portable` | tested: operator by operator, and whole graphs against the model |"
         elif name == "openvino":
             yield (
-                f"| `{name}` | `portable` | OpenVINO itself reads whole graphs and agrees to 1e-4 "
-                f"(`bench/k1_portable.py`); as ONNX Runtime's provider {EMITTED} |"
+                f"| `{name}` | `portable` | {TESTED} on a processor (`bench/k1_portable.py`): OpenVINO itself reads "
+                "whole graphs, and the engine answers on ONNX Runtime's OpenVINO provider as on its own; not with experts |"
             )
         else:
             yield f"| `{name}` | `portable` | {EMITTED}: chosen by the same code, refused by name where not installed |"
