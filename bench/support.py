@@ -78,7 +78,8 @@ def _providers() -> Iterator[str]:
         elif name == "openvino":
             yield (
                 f"| `{name}` | `portable` | {TESTED} on a processor (`bench/k1_portable.py`): OpenVINO itself reads "
-                "whole graphs, and the engine answers on ONNX Runtime's OpenVINO provider as on its own; not with experts |"
+                "whole graphs, and the engine answers on ONNX Runtime's OpenVINO provider as on its own; not with "
+                "experts |"
             )
         else:
             yield f"| `{name}` | `portable` | {EMITTED}: chosen by the same code, refused by name where not installed |"
