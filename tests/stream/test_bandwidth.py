@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from foveola.stream import bandwidth
 from foveola.stream.bandwidth import measure, miss_rate, parse_perf, read_bandwidth
 
 PERF = (
@@ -39,3 +43,30 @@ def test_a_load_is_measured_or_it_is_said_why_not(monkeypatch: pytest.MonkeyPatc
     assert (memory.miss_rate is None) == bool(memory.why)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert miss_rate(lambda: ran.append(2)) == (None, "perf is not installed")
+
+
+SLOW_PERF = """#!{python}
+import pathlib, signal, sys, time
+told = []
+signal.signal(signal.SIGINT, lambda *_: told.append(1))
+pathlib.Path({ready!r}).touch()
+while len(told) < {needed}:
+    time.sleep(0.01)
+print("75,,LLC-load-misses\\n100,,LLC-loads", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("needed", "found"), [(2, (0.75, "")), (99, (None, "perf did not end when it was told to"))])
+def test_perf_that_misses_its_first_interrupt_is_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, needed: int, found: tuple[float | None, str]
+) -> None:
+    monkeypatch.setattr(bandwidth, "PERF_TIMES", 3)
+    program, ready = tmp_path / "perf", tmp_path / "ready"
+    program.write_text(SLOW_PERF.format(python=sys.executable, ready=str(ready), needed=needed))
+    program.chmod(0o755)
+
+    def load() -> None:
+        while not ready.exists():
+            time.sleep(0.01)
+
+    assert miss_rate(load, perf=str(program)) == found

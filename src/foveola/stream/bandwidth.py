@@ -19,7 +19,8 @@ import numpy as np
 
 PROBE_BYTES = 64 * 1024 * 1024
 EVENTS = ("cache-references", "cache-misses", "LLC-loads", "LLC-load-misses")
-PERF_S = 60.0
+PERF_TIMES = 30
+"""How often perf is told to end, a second apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,22 @@ def miss_rate(load: Callable[[], None], *, perf: str | None = None) -> tuple[flo
     try:
         load()
     finally:
-        process.send_signal(signal.SIGINT)  # perf prints what it has counted
-        _, told = process.communicate(timeout=PERF_S)
-    return parse_perf(told)
+        told = _ended(process)
+    return parse_perf(told) if told is not None else (None, "perf did not end when it was told to")
+
+
+def _ended(process: subprocess.Popen[str]) -> str | None:
+    """What perf prints at its end, where it can be brought to one. It is told again and again: an interrupt that comes
+    before perf listens is lost where a shell started all this in the background."""
+    for _ in range(PERF_TIMES):
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=1)[1]
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    process.communicate()
+    return None
 
 
 def parse_perf(told: str) -> tuple[float | None, str]:
