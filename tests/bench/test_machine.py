@@ -34,6 +34,8 @@ def test_the_command_can_be_repeated_elsewhere(tmp_path: Path) -> None:
     told = command_line(argv, root)
     assert told == "python bench/e1_speed.py --bundle '…/bundle' --data=data --questions 400"
     assert str(tmp_path) not in told
+    rival = f"llama.cpp={tmp_path / 'envs' / 'python'}={tmp_path / 'a.gguf'}=Q4_0, head Q8_0"
+    assert command_line([script, "--rival", rival], root).endswith("'llama.cpp=…/python=…/a.gguf=Q4_0, head Q8_0'")
     assert command_line(["/usr/bin/foveola", "bench", "--rivals", "none"], root) == "foveola bench --rivals none"
 
 

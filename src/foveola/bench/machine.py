@@ -118,11 +118,14 @@ def _below(word: str, root: Path) -> bool:
 
 
 def _short(word: str, root: Path) -> str:
-    flag, equals, value = word.partition("=") if word.startswith("--") and "=" in word else ("", "", word)
+    return "=".join(_short_value(value, root) for value in word.split("="))
+
+
+def _short_value(value: str, root: Path) -> str:
     path = Path(value)
     if path.is_absolute() or ".." in path.parts or (path.exists() and os.sep in value):
-        value = str(path.resolve().relative_to(root.resolve())) if _below(value, root) else f"…/{path.resolve().name}"
-    return f"{flag}{equals}{value}"
+        return str(path.resolve().relative_to(root.resolve())) if _below(value, root) else f"…/{path.resolve().name}"
+    return value
 
 
 def peak_memory(pid: int | None = None) -> int:
