@@ -44,9 +44,10 @@ class Mailbox:
         """The engine adds a piece."""
         with self._lock:
             self._piece = piece if self._piece is None else merged(self._piece, piece)
-            if piece.finish is None and self._pause_s and self._clock() < self._wake_at:
+            now = self._clock()
+            if piece.finish is None and now < self._wake_at:
                 return
-            self._wake_at = self._clock() + self._pause_s if self._pause_s else 0.0
+            self._wake_at = now + self._pause_s
             wake, self._woken = not self._woken, True
         if wake:
             self._wake()
