@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from foveola.exchange import ImageUse, Piece, Request, Stages, Usage
+from foveola.exchange import Answer, ImageUse, Piece, Request, Stages, Usage
 from foveola.serve.app import create_app
 from foveola.serve.keys import NO_KEYS, KeyRing
 from foveola.serve.options import ServeOptions
@@ -58,7 +58,7 @@ class FakeAnswer:
             self.left.set()
 
 
-def served(answer: FakeAnswer, **more: Any) -> Served:
+def served(answer: Answer, **more: Any) -> Served:
     return Served("fake", MODEL_HASH, 1_700_000_000, answer, **more)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from foveola.serve.answering import in_name_of
 from foveola.serve.keys import Key
 from foveola.serve.options import ServeOptions
 from foveola.serve.refusals import Forbidden
-from tests.serve.fake import MODEL_HASH, PIECES, USAGE, FakeAnswer, events, laid
+from tests.serve.fake import MODEL_HASH, PIECES, USAGE, FakeAnswer, events, laid, served
 from tests.serve.raw import Call
 
 BODY = [b'{"prompt": "Which?"}']
@@ -233,3 +234,33 @@ async def test_the_reply_tells_which_prompt_it_was() -> None:
     told = {"name": "plant-7", "hash": "a" * 64, "tokens": 16}
     assert reply["usage"]["visual_prompt"] == plain.json()["usage"]["visual_prompt"] == told
     assert [request.visual_prompt for request in table.answer.asked] == ["plant-7"] * 2
+
+
+async def test_a_whole_answer_is_sent_before_what_made_it_is_cleared_away() -> None:
+    cleared = asyncio.Event()
+
+    async def slow_to_clear(request: Request) -> AsyncIterator[Piece]:
+        yield Piece("scratches", 1, finish="stop", usage=USAGE)
+        await cleared.wait()
+
+    async with laid(load=lambda: served(slow_to_clear)) as table:
+        call = Call(table.app, BODY, headers=JSON)
+        await call.until(2)
+        assert call.status == 200
+        assert json.loads(call.body)["text"] == "scratches"
+        cleared.set()
+        await call.done()
+
+
+async def test_a_failure_while_clearing_away_leaves_the_answer_whole() -> None:
+    async def breaks_afterwards(request: Request) -> AsyncIterator[Piece]:
+        yield Piece("scratches", 1, finish="stop", usage=USAGE)
+        raise RuntimeError("secret")
+
+    async with laid(load=lambda: served(breaks_afterwards)) as table:
+        call = await Call(table.app, BODY, headers=JSON).done()
+        again = await Call(table.app, [b"{}"], headers=JSON).done()
+    assert call.status == 200
+    assert json.loads(call.body)["text"] == "scratches"
+    assert [message["type"] for message in call.sent] == ["http.response.start", "http.response.body"]
+    assert again.status == 400  # and the place is free for the next

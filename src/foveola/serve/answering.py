@@ -40,6 +40,7 @@ DEADLINE_HEADER = "x-timeout-s"
 CAMERA_HEADER = "x-camera"
 CAMERA_CHARS = 64
 LOW_DETAIL_TOKENS = 64  # of each picture, where all are asked for in low detail and the model can do with fewer
+CUT_SHORT = "The engine stopped in the middle of the answer; ask again."
 LAST_EVENT_S = 1.0  # for the last words to a client that may have stopped reading
 
 
@@ -120,9 +121,10 @@ class Answering(Response):
         try:
             await unless_gone(work, receive, timeout_s)
         except ClientGone:
-            raise
+            if not exchange.complete:  # who has everything may go
+                raise
         except Exception as error:
-            if exchange.note.status is None:
+            if exchange.note.status is None or not exchange.telling.stream:
                 raise
             await exchange.send_failure(error)
 
@@ -202,10 +204,11 @@ class _Exchange:
         self.request = request
         self.note = note
         self.send = send
+        self.complete = False  # whether the last byte was handed to the connection
         self.weights = served.weights  # before the end of an answer is there, which tells its own
 
     async def send_whole(self) -> None:
-        """The answer as one JSON object."""
+        """The answer as one JSON object, sent before what made it is cleared away: nobody has to wait for that."""
         texts: list[str] = []
         logprobs: list[TokenLogprob] = []
         last: Piece | None = None
@@ -213,10 +216,16 @@ class _Exchange:
             async for last in pieces:
                 texts.append(last.text)
                 logprobs += last.logprobs
-        body = encode(self.telling.whole(self._told(texts, logprobs, last)))
+                if last.finish is not None:
+                    await self._send_object(self._told(texts, logprobs, last))
+        if last is None or last.finish is None:
+            raise Unavailable(CUT_SHORT)
+
+    async def _send_object(self, told: Told) -> None:
+        body = encode(self.telling.whole(told))
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        await self._send_body(body, more=False)
 
     async def send_events(self) -> None:
         """The answer as server-sent events, one for every piece that has something to tell, and the end."""
@@ -249,10 +258,11 @@ class _Exchange:
 
     async def _send_body(self, data: bytes, *, more: bool) -> None:
         await self.send({"type": "http.response.body", "body": data, "more_body": more})
+        self.complete = not more
 
     def _told(self, texts: list[str], logprobs: list[TokenLogprob], last: Piece | None) -> Told:
         if last is None or last.finish is None or last.usage is None:
-            raise Unavailable("The engine stopped in the middle of the answer; ask again.")
+            raise Unavailable(CUT_SHORT)
         usage = last.usage
         self.note.details |= {
             "finish": last.finish,
