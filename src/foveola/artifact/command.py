@@ -72,6 +72,7 @@ def _facts(description: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("created", description["created"]),
             ("family", str(model["family"])),
             ("graphs", ", ".join(model["graphs"])),
+            *_phases_of(model),
         ]
     elif description["kind"] == "prompt":
         facts += [
@@ -86,6 +87,15 @@ def _facts(description: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("bytes by type", ", ".join(f"{k} {v:,}" for k, v in description["bytes_by_dtype"].items())),
         ]
     return facts
+
+
+def _phases_of(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How prompts are read, where the plan has a layout of the decoder's weights for them."""
+    phases = model.get("plan", {}).get("phases") or {}
+    if phases.get("prefill_level") is None:
+        return []
+    levels = f"prompts at accuracy level {phases['prefill_level']}, tokens at {phases['decode_level']}"
+    return [("two layouts", f"{levels}; {phases['extra_mib']:g} MiB more in memory")]
 
 
 def _number(value: object) -> str:

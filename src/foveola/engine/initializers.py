@@ -72,16 +72,16 @@ def _address(data: bytes | memoryview) -> int:
 
 
 def _of_model(model: memoryview, begin: int) -> Iterator[tuple[str, Initializer]]:
-    for number, graph in _fields(model):
+    for number, graph, _ in fields(model):
         if number == _GRAPH and isinstance(graph, memoryview):
-            for inner, tensor in _fields(graph):
+            for inner, tensor, _ in fields(graph):
                 if inner == _INITIALIZER and isinstance(tensor, memoryview):
                     yield _of_tensor(tensor, begin)
 
 
 def _of_tensor(tensor: memoryview, begin: int) -> tuple[str, Initializer]:
     name, kind, dims, span = "", 0, [], None
-    for number, value in _fields(tensor):
+    for number, value, _ in fields(tensor):
         if isinstance(value, int):
             if number == _DATA_TYPE:
                 kind = value
@@ -101,20 +101,22 @@ def _of_tensor(tensor: memoryview, begin: int) -> tuple[str, Initializer]:
     return name, Initializer(None if dtype is None else np.dtype(dtype), tuple(dims), span)
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and content of every field: a number, or the bytes of a nested one. Others are passed over."""
+def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview, int]]:
+    """Every field's number, its content (a number, or the bytes of a nested message) and where in ``message`` that
+    begins. Fields of other kinds are passed over. Raises ``ValueError`` or ``IndexError`` for what is no message."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
         number, kind = key >> 3, key & 7
         if kind == _VARINT:
+            begin = at
             value, at = _varint(message, at)
-            yield number, value
+            yield number, value, begin
         elif kind == _BYTES:
             size, at = _varint(message, at)
             if at + size > len(message):
                 raise ValueError("a field reaches beyond its message")
-            yield number, message[at : at + size]
+            yield number, message[at : at + size], at
             at += size
         elif kind in (_FIXED32, _FIXED64):
             at += 4 if kind == _FIXED32 else 8

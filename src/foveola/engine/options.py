@@ -37,6 +37,7 @@ class EngineOptions:
     feature_cache_mib: int = 64  # visual tokens of earlier pictures
     picture_cache_mib: int = 64  # decoded pictures, for whoever asks about one again
     guess: bool = True  # check several tokens at once where the bundle's plan says what that costs
+    two_layouts: bool = True  # the decoder's weights a second time, for prompts, where the bundle's plan wants that
     eyes: int = 2  # pictures that go through the vision graph at once
     prepare_threads: int = 2  # decode and resize pictures beside the engine's own thread
     stall_after_s: float = 30.0  # work is due and nothing has moved for so long: not ready

@@ -28,7 +28,7 @@ from foveola.engine.initializers import read_initializers
 from foveola.engine.options import EngineOptions
 from foveola.engine.placing import Array, Source, constants_of, read_sources
 from foveola.engine.runner import OrtRunner
-from foveola.engine.sessions import Sessions, open_session, version_of
+from foveola.engine.sessions import Sessions, open_role, version_of
 from foveola.exchange import Invalid
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Patches:
                 constants |= constants_of(source, tensors, present)
             weights[role] = constants
             digests[role] = _digest(self._bundle.files[files[role]].sha256, constants)
-            graphs[role] = open_session(self._bundle, files[role], self._options, constants)
+            graphs |= open_role(self._bundle, role, self._options, constants)
         version = version_of(self._bundle, digests)
         runner = OrtRunner(self._bundle, self._options, Sessions(graphs, version))
         return _State(runner, digests, weights)

@@ -20,7 +20,7 @@ from foveola.artifact import Bundle
 from foveola.engine.features import Chunk, Floats, Numbers, Selected
 from foveola.engine.options import EngineOptions
 from foveola.engine.redzones import RedZones
-from foveola.engine.sessions import Sessions, Version, open_sessions
+from foveola.engine.sessions import DECODER, PREFILL, Sessions, Version, open_sessions
 from foveola.engine.slots import Move
 from foveola.engine.trimmed import HEAD, TrimmedHead
 from foveola.exchange import Damaged
@@ -99,7 +99,8 @@ class OrtRunner:
         self.version = sessions.version
         # None where text alone is read, or features come from elsewhere.
         self._vision: Any = sessions.graphs.get("vision")
-        self._embed, self._decoder = sessions.graphs["embed"], sessions.graphs["decoder"]
+        self._embed, self._decoder = sessions.graphs["embed"], sessions.graphs[DECODER]
+        self._prefill = sessions.graphs.get(PREFILL, self._decoder)  # the same weights, laid out for many rows
         self._axes = int(text.get("position_axes", 3))
         self.slots = options.slots
         self.max_length = int(text["max_length"])
@@ -123,7 +124,7 @@ class OrtRunner:
         self._made = self._vocab if self._trim is None else len(self._trim.kept)  # logits that the decoder makes
         self._last_hidden: Floats = np.zeros((0, 0), np.float32)
         self._decoding: dict[int, _DecodeBinding] = {}
-        self._rows: dict[int, Any] = {}
+        self._rows: dict[tuple[int, bool], Any] = {}  # by row, and whether it is for prompts
         self._embeds = zones.lasting("inputs_embeds", (1, self.max_length, self._hidden))
         self._giving_back = ort.RunOptions()
         self._giving_back.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
@@ -145,7 +146,7 @@ class OrtRunner:
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         """See ``Runner``."""
         evidence = self.zones.passing("evidence", (1, chunk.start + len(chunk.ids)))
-        logits = self._run(row, chunk, np.array([len(chunk.ids) - 1], np.int64), evidence)
+        logits = self._run(row, chunk, np.array([len(chunk.ids) - 1], np.int64), evidence, prompt=True)
         return logits[0], evidence[0]
 
     def verify(self, row: int, tokens: Sequence[int], position: int, length: int) -> Floats:
@@ -154,7 +155,7 @@ class OrtRunner:
         places = np.arange(size)
         positions = np.broadcast_to(position + places, (self._axes, size))
         chunk = Chunk(np.array(tokens, np.int64), positions, length, places[:0], None)
-        return self._run(row, chunk, places, self.zones.passing("evidence", (1, length + size)))
+        return self._run(row, chunk, places, self.zones.passing("evidence", (1, length + size)), prompt=False)
 
     def decode(self, tokens: Sequence[int], positions: Sequence[int], lengths: Sequence[int]) -> Floats:
         """See ``Runner``."""
@@ -195,7 +196,7 @@ class OrtRunner:
         bias = [] if self._key_bias is None else [self._key_bias[:, None, :, None]]
         return [*self._kv.values(), *bias]
 
-    def _run(self, row: int, chunk: Chunk, wanted: Numbers, evidence: Floats) -> Floats:
+    def _run(self, row: int, chunk: Chunk, wanted: Numbers, evidence: Floats, *, prompt: bool) -> Floats:
         """Logits float32 ``[len(wanted), vocab]`` at the places ``wanted`` of the chunk; ``evidence`` is filled."""
         size = len(chunk.ids)
         total = chunk.start + size
@@ -207,9 +208,12 @@ class OrtRunner:
         self._embed.run_with_iobinding(io)
         if chunk.features is not None:
             embeds[0, chunk.rows] = chunk.features
-        if row not in self._rows:
-            self._rows[row] = self._bind_rows(row, row + 1)
-        io = self._rows[row]
+        # Which session reads it follows from what it is, not from how long: so a prompt in chunks, or behind a prefix
+        # that was taken over, comes out as in one piece, and guesses are checked by the session that draws tokens.
+        decoder = self._prefill if prompt else self._decoder
+        if (row, prompt) not in self._rows:
+            self._rows[row, prompt] = self._bind_rows(decoder, row, row + 1)
+        io = self._rows[row, prompt]
         if self._key_bias is not None:
             self._key_bias[row, chunk.start :] = 0
             if chunk.bias is not None:
@@ -226,14 +230,14 @@ class OrtRunner:
             io.bind_ortvalue_output("hidden", _value(hidden))
             self._last_hidden = hidden[0]
         io.bind_ortvalue_output("evidence", _value(evidence))
-        self._decoder.run_with_iobinding(io, self._run_options(size))
+        decoder.run_with_iobinding(io, self._run_options(size))
         self.zones.check()
         rows: Floats = logits[0]
         return rows if self._trim is None else self._trim.widened(rows)
 
-    def _bind_rows(self, first: int, last: int) -> Any:
-        """The decoder over rows ``first .. last-1``: every KV buffer as past and present at once."""
-        io = self._decoder.io_binding()
+    def _bind_rows(self, decoder: Any, first: int, last: int) -> Any:
+        """A session of the decoder over rows ``first .. last-1``: every KV buffer as past and present at once."""
+        io = decoder.io_binding()
         for name, buffer in self._kv.items():
             rows = _value(buffer[first:last])
             io.bind_ortvalue_input(f"past.{name}", rows)
@@ -278,7 +282,7 @@ class _DecodeBinding:
         self._embed_io = self._embed.io_binding()
         self._embed_io.bind_ortvalue_input("input_ids", _value(self._ids))
         self._embed_io.bind_ortvalue_output("inputs_embeds", embeds)
-        io = self._io = runner._bind_rows(0, rows)
+        io = self._io = runner._bind_rows(self._decoder, 0, rows)
         io.bind_ortvalue_input("inputs_embeds", embeds)
         io.bind_ortvalue_input("position_ids", _value(self._positions))
         io.bind_ortvalue_input("seqlens_k", _value(self._seqlens))

@@ -17,9 +17,14 @@ import onnxruntime as ort
 
 from foveola.artifact import Bundle
 from foveola.engine.initializers import overwritten
+from foveola.engine.levels import LEVELS, at_level
 from foveola.engine.options import EngineOptions
 from foveola.engine.providers import check_fall_back, providers
 from foveola.exchange import Damaged
+
+DECODER, PREFILL = "decoder", "prefill"
+"""Role of a graph, and of the session that reads prompts where the bundle's plan wants one: the decoder's graph with
+its products at another accuracy level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,8 @@ class Version:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sessions:
-    """Graph by the role that model.json gives it (vision, embed, decoder, …), and what weights they hold."""
+    """Graph by the role that model.json gives it (vision, embed, decoder, …), and what weights they hold. ``PREFILL``
+    is there besides where prompts have a session of their own."""
 
     graphs: Mapping[str, Any]
     version: Version
@@ -42,11 +48,39 @@ class Sessions:
 
 def open_sessions(bundle: Bundle, options: EngineOptions, without: tuple[str, ...] = ()) -> Sessions:
     """Open all graphs of a bundle but those of the roles ``without``, side by side. Raises ``Damaged``."""
-    files = {role: file for role, file in bundle.model["graphs"].items() if role not in without}
-    with ThreadPoolExecutor(max(len(files), 1)) as pool:  # native code that lets other threads run
-        opened = {role: pool.submit(open_session, bundle, file, options) for role, file in files.items()}
-        graphs = {role: future.result() for role, future in opened.items()}
+    with ThreadPoolExecutor(4) as pool:  # native code that lets other threads run
+        opened = [
+            pool.submit(open_role, bundle, role, options) for role in bundle.model["graphs"] if role not in without
+        ]
+        graphs = {role: session for future in opened for role, session in future.result().items()}
     return Sessions(graphs, version_of(bundle, {}))
+
+
+def open_role(
+    bundle: Bundle, role: str, options: EngineOptions, weights: Mapping[str, np.ndarray[Any, Any]] | None = None
+) -> dict[str, Any]:
+    """Open the graph of a role, with ``weights`` instead of the constants of their names: its session by its role and,
+    of the decoder, that for prompts where the plan wants one. Raises ``Damaged``."""
+    file = bundle.model["graphs"][role]
+    opened = {role: open_session(bundle, file, options, weights)}
+    level = prefill_level(bundle, options) if role == DECODER else None
+    if level is not None:
+        opened[PREFILL] = open_session(bundle, file, options, weights, accuracy_level=level)
+    return opened
+
+
+def prefill_level(bundle: Bundle, options: EngineOptions) -> int | None:
+    """The accuracy level at which prompts are to be read; None where one session does both. Raises ``Damaged``."""
+    phases = bundle.model.get("plan", {}).get("phases")
+    if phases is None or not options.two_layouts or options.provider != "cpu":
+        return None
+    level = phases.get("prefill_level") if isinstance(phases, dict) else phases
+    if level is not None and (isinstance(level, bool) or level not in LEVELS):
+        raise Damaged(
+            f"model.json: plan.phases.prefill_level is {level!r}; expected one of {', '.join(map(str, LEVELS))}, or "
+            "null. Measure the plan anew."
+        )
+    return None if level is None else int(level)
 
 
 def version_of(bundle: Bundle, patches: Mapping[str, str]) -> Version:
@@ -61,9 +95,15 @@ def version_of(bundle: Bundle, patches: Mapping[str, str]) -> Version:
 
 
 def open_session(
-    bundle: Bundle, file: str, options: EngineOptions, weights: Mapping[str, np.ndarray[Any, Any]] | None = None
+    bundle: Bundle,
+    file: str,
+    options: EngineOptions,
+    weights: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    *,
+    accuracy_level: int | None = None,
 ) -> Any:
-    """Open one graph, with ``weights`` instead of the constants of their names. Raises ``Damaged``."""
+    """Open one graph, with ``weights`` instead of the constants of their names and its products at ``accuracy_level``
+    instead of their own. Raises ``Damaged``."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
     settings.inter_op_num_threads = 1
@@ -75,9 +115,11 @@ def open_session(
     settings.enable_mem_pattern = False
     # A sealed bundle is decrypted into memory and never onto the disk.
     sealed = bundle.vault is not None
-    source: bytes | str = bundle.read(file) if sealed or weights else str(bundle.file(file))
-    if weights and isinstance(source, bytes):
-        source = overwritten(source, file, weights)
+    changed = bool(weights) or accuracy_level is not None
+    source: bytes | str = bundle.read(file) if sealed or changed else str(bundle.file(file))
+    if changed and isinstance(source, bytes):
+        source = overwritten(source, file, weights) if weights else source
+        source = source if accuracy_level is None else at_level(source, file, accuracy_level)
         folder = str(bundle.file(file).parent)  # for what lies beside the graph
         settings.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     if sealed and (beside := f"{file}.data") in bundle.files:

@@ -124,12 +124,14 @@ def _of_checkpoint(arguments: argparse.Namespace, threads: list[int], tell: Call
     if arguments.out is not None:
         tell("compiling")
         bundle = _compile(arguments, plan.storages)
-        bundle_plan = _measured_runs(bundle, plan.threads)
+        bundle_plan = _measured(bundle, plan.threads, arguments)
         finding = Finding(
             step="lower.plan",
             changed="storages chosen by kernels measured here: "
-            + ", ".join(f"{p} {s}" for p, s in plan.storages.items()),
-            after={"request_ms": told["request_ms"], "weight_mib": told["weight_mib"], "threads": plan.threads},
+            + ", ".join(f"{p} {s}" for p, s in plan.storages.items())
+            + phases_told(bundle_plan),
+            after={"request_ms": told["request_ms"], "weight_mib": told["weight_mib"], "threads": plan.threads}
+            | phases_figures(bundle_plan),
             seconds=time.perf_counter() - started,
             options={"memory_mib": arguments.memory_mib, "prompt": workload.prompt, "answer": workload.answer},
         )
@@ -180,24 +182,51 @@ def _of_bundle(
 
     started = time.perf_counter()
     tell("measuring runs over several tokens")
-    plan = _measured_runs(bundle, max(threads))
+    plan = _measured(bundle, max(threads), arguments)
     if arguments.out is not None:
         seconds = plan["run_seconds"]
         finding = Finding(
             step="lower.plan",
-            changed="what runs over several tokens cost here, so that guesses are checked where that pays",
-            after={"one_token_ms": round(1e3 * seconds[0], 4), "six_tokens_ms": round(1e3 * seconds[-1], 4)},
+            changed="what runs over several tokens cost here, so that guesses are checked where that pays"
+            + phases_told(plan),
+            after={"one_token_ms": round(1e3 * seconds[0], 4), "six_tokens_ms": round(1e3 * seconds[-1], 4)}
+            | phases_figures(plan),
             seconds=time.perf_counter() - started,
+            options={"memory_mib": arguments.memory_mib, "prompt": arguments.prompt},
         )
         with_plan(bundle, arguments.out, plan, finding, replace=arguments.replace)
     return plan
 
 
-def _measured_runs(bundle: Bundle, threads: int) -> dict[str, Any]:
+def _measured(bundle: Bundle, threads: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What runs over several tokens cost, and whether prompts get a layout of the weights of their own."""
+    from foveola.lower.plan_phases import measure_phases
     from foveola.lower.plan_runs import measure_runs
 
     seconds = measure_runs(bundle, threads=threads)
-    return {"run_seconds": [float(f"{value:.4g}") for value in seconds], "threads": threads}
+    phases = measure_phases(bundle, threads=threads, prompt=arguments.prompt, memory_mib=arguments.memory_mib)
+    return {"run_seconds": [float(f"{value:.4g}") for value in seconds], "threads": threads} | phases
+
+
+def phases_told(plan: dict[str, Any]) -> str:
+    """What the lineage says of a second layout; nothing where there is none."""
+    phases = plan.get("phases", {})
+    if phases.get("prefill_level") is None:
+        return ""
+    return (
+        f"; prompts are read at accuracy level {phases['prefill_level']} from a second layout of the decoder's "
+        f"weights, {phases['extra_mib']:.0f} MiB more in memory"
+    )
+
+
+def phases_figures(plan: dict[str, Any]) -> dict[str, float]:
+    """What the lineage counts of it."""
+    phases = plan.get("phases")
+    if phases is None:
+        return {}
+    figures = {f"prefill_ms_at_level_{level}": value for level, value in phases["prefill_ms"].items()}
+    taken = phases["prefill_level"] is not None
+    return figures | {"second_layout_mib": phases["extra_mib"] if taken else 0.0}
 
 
 def _threads(text: str) -> list[int]:
@@ -232,6 +261,20 @@ def _show(plan: dict[str, Any]) -> None:
                 f"  prefill alone would take {both['prefill']}, decode alone {both['decode']}; both at once would save "
                 f"{both['saved_ms_per_request']:.2f} ms per request and cost {both['extra_mib']:.1f} MiB"
             )
+    if "phases" in plan:
+        console.print(f"  {_phases_line(plan['phases'])}")
     if "run_seconds" in plan:
         times = ", ".join(f"{1e3 * seconds:.2f}" for seconds in plan["run_seconds"])
         console.print(f"  a run over 1, 2, 3 … tokens takes {times} ms with {plan['threads']} threads")
+
+
+def _phases_line(phases: dict[str, Any]) -> str:
+    times = ", ".join(f"{value:.0f} ms at level {level}" for level, value in phases["prefill_ms"].items())
+    level, extra = phases["prefill_level"], f"{phases['extra_mib']:.0f} MiB"
+    if level is not None:
+        chosen = f"two layouts: prompts at level {level}, for {extra} more"
+    elif phases["saved_ms"] > 0 and not phases["fits"]:
+        chosen = f"one layout: a second takes {extra} more than there is room for"
+    else:
+        chosen = "one layout: a second would not pay"
+    return f"a prompt of {phases['prompt']} takes {times}; {chosen}"

@@ -34,8 +34,8 @@ def measure_runs(bundle: Bundle, *, threads: int, rounds: int = ROUNDS) -> list[
     settings.inter_op_num_threads = 1
     path = str(bundle.file(bundle.model["graphs"]["decoder"]))
     session = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-    feeds = {size: _inputs(session, bundle.model["text"], size) for size in range(1, MOST + 1)}
-    cache = _cache(session)
+    feeds = {size: inputs_of(session, bundle.model["text"], size, PAST) for size in range(1, MOST + 1)}
+    cache = cache_of(session, PAST + MOST)
     for inputs in feeds.values():
         run_in_place(session, inputs, cache, ("logits",))
     spent: dict[int, list[float]] = {size: [] for size in feeds}
@@ -63,13 +63,15 @@ def with_plan(bundle: Bundle, out: Path, plan: Mapping[str, Any], finding: Findi
     return write_bundle(out, name=bundle.name, files=write, lineage=(*bundle.lineage, finding), replace=replace)
 
 
-def _inputs(session: ort.InferenceSession, text: Mapping[str, Any], size: int) -> dict[str, Array]:
-    total, axes = PAST + size, int(text.get("position_axes", 3))
+def inputs_of(session: ort.InferenceSession, text: Mapping[str, Any], size: int, past: int) -> dict[str, Array]:
+    """Random inputs for a decoder's run over ``size`` tokens of one request behind ``past`` others, all but the cache;
+    ``text`` is that section of model.json."""
+    total, axes = past + size, int(text.get("position_axes", 3))
     width = int(text.get("embedding_size", text["hidden_size"]))
     random = np.random.default_rng(0)
     known: dict[str, Array] = {
         "inputs_embeds": random.standard_normal((1, size, width)).astype(np.float32),
-        "position_ids": np.broadcast_to(np.arange(PAST, total), (axes, 1, size)),
+        "position_ids": np.broadcast_to(np.arange(past, total), (axes, 1, size)),
         "seqlens_k": np.array([total - 1], np.int32),
         "total_sequence_length": np.array(total, np.int32),
         "logit_index": np.arange(size),
@@ -78,10 +80,11 @@ def _inputs(session: ort.InferenceSession, text: Mapping[str, Any], size: int) -
     return {one.name: known[one.name] for one in session.get_inputs() if not one.name.startswith("past.")}
 
 
-def _cache(session: ort.InferenceSession) -> dict[str, Array]:
+def cache_of(session: ort.InferenceSession, length: int) -> dict[str, Array]:
+    """Random keys and values for a decoder: one row of ``length`` tokens."""
     random = np.random.default_rng(1)
     return {
-        one.name: random.standard_normal((1, int(one.shape[1]), PAST + MOST, int(one.shape[3]))).astype(np.float32)
+        one.name: random.standard_normal((1, int(one.shape[1]), length, int(one.shape[3]))).astype(np.float32)
         for one in session.get_inputs()
         if one.name.startswith("past.")
     }

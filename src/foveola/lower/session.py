@@ -35,8 +35,14 @@ def save(graph: ir.Model, path: Path) -> None:
             )
 
 
-def open_session(graph: ir.Model, *, accuracy_level: int | None = None) -> ort.InferenceSession:
-    """A CPU session over ``graph``, on request with another accuracy level for all of its MatMulNBits."""
+def open_session(
+    graph: ir.Model, *, accuracy_level: int | None = None, threads: int | None = None
+) -> ort.InferenceSession:
+    """A CPU session over ``graph``, on request with another accuracy level for all of its MatMulNBits, and with this
+    number of threads."""
+    settings = ort.SessionOptions()
+    if threads is not None:
+        settings.intra_op_num_threads = threads
     nodes = [node for node in graph.graph if node.op_type == "MatMulNBits"]
     before = [node.attributes["accuracy_level"] for node in nodes]
     try:
@@ -46,7 +52,7 @@ def open_session(graph: ir.Model, *, accuracy_level: int | None = None) -> ort.I
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "graph.onnx")
             save(graph, path)
-            return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            return ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
     finally:
         for node, attribute in zip(nodes, before, strict=True):
             node.attributes["accuracy_level"] = attribute
