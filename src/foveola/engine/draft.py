@@ -62,7 +62,13 @@ class Draft:
                 "the same tokenizer as `draft`, or none.",
                 field="draft",
             )
-        settings = EngineOptions(threads=options.threads, spin_us=options.spin_us, slots=1, provider=options.provider)
+        settings = EngineOptions(
+            threads=options.threads,
+            spin_us=options.spin_us,
+            slots=1,
+            two_layouts=False,  # it reads a few tokens at a time
+            provider=options.provider,
+        )
         runner = OrtRunner(bundle, settings, open_sessions(bundle, settings, without=("vision",)))
         axes = int(bundle.model["text"].get("position_axes", 3))
         return cls(runner, RunCosts.of(target.model.get("plan", {})), _step_seconds(runner), axes)

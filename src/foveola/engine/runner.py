@@ -63,7 +63,7 @@ class Runner(Protocol):
 
     def prefill(self, row: int, chunk: Chunk) -> tuple[Floats, Floats]:
         """Write ``chunk`` into KV row ``row``; logits float32 ``[vocab]`` and evidence float32 ``[start + S]`` of its
-        last position. Both are the caller's until the next call."""
+        last position, zeros where the graph has none. Both are the caller's until the next call."""
 
     def verify(self, row: int, tokens: Sequence[int], position: int, length: int) -> Floats:
         """Write ``tokens``, the first of which stands at ``position``, into KV row ``row`` behind the ``length`` that
@@ -117,6 +117,7 @@ class OrtRunner:
             name.removeprefix("past."): zones.lasting(name, (self.slots + 1, count, self.max_length, size))
             for name, count in heads.items()
         }
+        self._shows = any(one.name == "evidence" for one in self._decoder.get_outputs())  # not where all is text
         weighs = any(one.name == KEY_BIAS for one in self._decoder.get_inputs())
         self._key_bias = zones.lasting(KEY_BIAS, (self.slots + 1, self.max_length)) if weighs else None
         self._selects = self._vision is not None and any(one.name == KEEP for one in self._vision.get_inputs())
@@ -229,7 +230,8 @@ class OrtRunner:
             hidden = self.zones.passing("hidden", (1, len(wanted), self._state))
             io.bind_ortvalue_output("hidden", _value(hidden))
             self._last_hidden = hidden[0]
-        io.bind_ortvalue_output("evidence", _value(evidence))
+        if self._shows:
+            io.bind_ortvalue_output("evidence", _value(evidence))
         decoder.run_with_iobinding(io, self._run_options(size))
         self.zones.check()
         rows: Floats = logits[0]

@@ -63,7 +63,10 @@ def _select_section(family: Family, config: Any, options: CompileOptions) -> dic
     return {"select": {"after": options.select_after, "tokens": options.visual_tokens}}
 
 
-def _evidence_layer(family: Family, config: Any, options: CompileOptions) -> int:
+def _evidence_layer(family: Family, config: Any, options: CompileOptions) -> int | None:
+    """The layer whose attention is shown; none in a model without pictures, unless one was asked for."""
+    if not family.sees and options.evidence_layer is None:
+        return None
     layers = family.decoder_shape(config).layers
     chosen = family.evidence_layer(config) if options.evidence_layer is None else options.evidence_layer
     if not 0 <= chosen < layers:

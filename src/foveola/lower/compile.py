@@ -17,6 +17,7 @@ from foveola.artifact import Bundle, Checkpoint, Finding, write_bundle
 from foveola.artifact.seal import check_name
 from foveola.exchange import Invalid
 from foveola.family import Family, family_of
+from foveola.family.base import Config
 from foveola.lower.card import GRAPHS, check_prompt, model_section
 from foveola.lower.export import export_decoder, export_embed, export_vision
 from foveola.lower.inspect import check_storage, count_operators
@@ -34,6 +35,7 @@ from foveola.weights.quantised import packed_matrices, with_tied
 Progress = Callable[[str, float], None]
 """Called with the step that begins and the share of the work that is done (0..1)."""
 
+LEAST_PLACES = 64  # the comparisons with the model need a few dozen
 _CARRIED = ("model_card.md", "LICENSE", "LICENSE.txt", "NOTICE")
 
 
@@ -121,7 +123,7 @@ def _export(
     checkpoint: Checkpoint,
     family: Family,
     stored: Stored,
-    evidence_layer: int,
+    evidence_layer: int | None,
     options: CompileOptions,
     tell: Progress,
 ) -> tuple[dict[str, ir.Model], Finding]:
@@ -137,7 +139,13 @@ def _export(
     graphs["embed"] = export_embed(model, family, None if table is None else QEmbedding(table), deep)
     tell("exporting the decoder", 0.35)
     graphs["decoder"] = export_decoder(
-        model, family, config, packed, evidence_layer, weighs_keys=options.select_after is not None
+        model,
+        family,
+        config,
+        packed,
+        evidence_layer,
+        weighs_keys=options.select_after is not None,
+        places=places_of(family, config, options),
     )
     check_storage(graphs, family, stored)
     if options.profile == "portable":
@@ -147,10 +155,20 @@ def _export(
     finding = Finding(
         step="lower.export",
         changed=f"{len(graphs)} graphs with dynamic shapes; {saved} bytes saved by constants that 16 bits hold exactly",
-        after={**counts, "opset": graphs["decoder"].opset_imports[""], "evidence_layer": evidence_layer},
+        after={**counts, "opset": graphs["decoder"].opset_imports[""]}
+        | ({} if evidence_layer is None else {"evidence_layer": evidence_layer}),
         seconds=time.perf_counter() - start,
     )
     return graphs, finding
+
+
+def places_of(family: Family, config: Config, options: CompileOptions) -> int | None:
+    """How long the longest slot is, where every token's position is its place in it: where no picture stands between
+    words, whose tokens may share positions or be left out. None elsewhere, and in graphs of standard operators."""
+    shape = family.decoder_shape(config)
+    if family.sees or shape.axes > 1 or options.profile != "ort":
+        return None
+    return max(int(family.text_section(config, options.max_length)["max_length"]), LEAST_PLACES)
 
 
 def _write(folder: Path, checkpoint: Checkpoint, graphs: dict[str, ir.Model], card: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,10 @@ class Block(nn.Module):
             q, k = _each_head(self.query_norm, q), _each_head(self.key_norm, k)
         return q, k, v
 
+    def as_made(self, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """[B, S, H] -> query, key and value in one piece where no norm stands between; else as ``heads_of``."""
+        return (self.qkv(x), None, None) if self.query_norm is None else self.heads_of(x)
+
 
 def _each_head(norm: RmsNorm, x: Tensor) -> Tensor:
     """[B, S, heads * D], normalised over every D."""
@@ -80,6 +85,10 @@ def _each_head(norm: RmsNorm, x: Tensor) -> Tensor:
 
 class DecoderGraph(nn.Module):
     """A pre-norm decoder with gated MLP, for tracing. Inputs and outputs as in ``export.DECODER``.
+
+    Without ``evidence_layer`` there is no evidence among the outputs. With ``places``, the length of the longest slot,
+    a token's position is its place in the slot, whatever ``position_ids`` says: then attention turns queries and keys
+    itself and takes them as one product makes them, which saves three operators per block and every step.
 
     After the last attention only the rows of ``logit_index`` go on: the others are needed by nobody.
 
@@ -95,11 +104,13 @@ class DecoderGraph(nn.Module):
         names: DecoderNames,
         shape: DecoderShape,
         packed: PackedWeights,
-        evidence_layer: int,
+        evidence_layer: int | None,
+        places: int | None = None,
     ) -> None:
         super().__init__()
         self.shape = shape
         self.evidence_layer = evidence_layer
+        self.places = places
         root = model.get_submodule(decoder)
         self.rotary = Rotary(root.get_submodule(names.rotary), shape.rotary_axes)
         self.blocks = nn.ModuleList(
@@ -120,7 +131,11 @@ class DecoderGraph(nn.Module):
         past: Sequence[Tensor],
         key_bias: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """Logits [B, R, V], evidence [B, total], then keys and values of every layer. ``key_bias`` [B, >= total]."""
+        """Logits [B, R, V], evidence [B, total] unless there is none, then keys and values of every layer.
+
+        ``key_bias`` [B, >= total].
+        """
+        turns = None if self.places is None else self._turns(self.places)
         cos, sin = self.rotary(position_ids)
         every, bias = None, None
         if key_bias is not None:
@@ -130,31 +145,32 @@ class DecoderGraph(nn.Module):
             every = key_bias[:, None, None, :length]
             bias = every.expand(-1, -1, inputs_embeds.shape[1], -1)
         present: list[Tensor] = []
-        evidence = torch.empty(0)
+        evidence: list[Tensor] = []
         # Features of deepstack stand behind the embedding, zeros where a token has none.
         residual, *deep = torch.split(inputs_embeds, self.shape.hidden, dim=-1)
         blocks = [block for block in self.blocks if isinstance(block, Block)]
         x = blocks[0].attention_norm(residual)
         for index, block in enumerate(blocks):
-            q, k, v = block.heads_of(x)
-            q = operators.rotary(q, cos, sin, block.heads)
-            k = operators.rotary(k, cos, sin, block.kv_heads)
-            attended, keys, values = operators.grouped_attention(
-                q,
-                k,
-                v,
-                past[2 * index],
-                past[2 * index + 1],
-                seqlens_k,
-                total_sequence_length,
+            attend = partial(
+                operators.grouped_attention,
+                past_k_BGTD=past[2 * index],
+                past_v_BGTD=past[2 * index + 1],
+                seqlens_k_B=seqlens_k,
+                total=total_sequence_length,
                 heads=block.heads,
                 kv_heads=block.kv_heads,
                 scale=self.scale,
                 bias_B1ST=bias,
             )
+            if turns is not None and index != self.evidence_layer:
+                attended, keys, values = attend(*block.as_made(x), turns=turns)
+            else:
+                q, k, v = block.heads_of(x)
+                q = operators.rotary(q, cos, sin, block.heads)
+                attended, keys, values = attend(q, operators.rotary(k, cos, sin, block.kv_heads), v)
+                if index == self.evidence_layer:
+                    evidence = [self._evidence(q, keys, seqlens_k, total_sequence_length, every)]
             present += [keys, values]
-            if index == self.evidence_layer:
-                evidence = self._evidence(q, keys, seqlens_k, total_sequence_length, every)
             following = self.norm if index == len(blocks) - 1 else blocks[index + 1].attention_norm
             if following is self.norm:
                 attended = attended.index_select(1, logit_index)
@@ -164,7 +180,12 @@ class DecoderGraph(nn.Module):
             if index < len(deep):
                 result = result + (deep[index].index_select(1, logit_index) if following is self.norm else deep[index])
             x, residual = following.after_adding(result, residual)
-        return (self.head(x), evidence, *present)
+        return (self.head(x), *evidence, *present)
+
+    def _turns(self, places: int) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every place, [places, D // 2]; the runtime computes them once, when it loads the graph."""
+        cos, sin = self.rotary(torch.arange(places)[None, None])
+        return cos[0], sin[0]
 
     def _evidence(
         self, q_BSE: Tensor, keys_BGTD: Tensor, seqlens_k_B: Tensor, total: Tensor, bias_B11T: Tensor | None

@@ -124,16 +124,20 @@ def export_decoder(
     family: Family,
     config: Config,
     packed: PackedWeights,
-    evidence_layer: int,
+    evidence_layer: int | None,
     *,
     weighs_keys: bool = False,
+    places: int | None = None,
 ) -> ir.Model:
     """Inputs ``DECODER`` and past -> logits f32 [B, R, V], evidence f32 [B, total], present.
 
-    With ``weighs_keys`` also key_bias f32 [B, at least total], added to the attention to each key.
+    Without ``evidence_layer`` no evidence. With ``places`` a token's position is its place in the slot, of which there
+    are at most so many; ``position_ids`` are not read. With ``weighs_keys`` also key_bias f32 [B, at least total],
+    added to the attention to each key.
     """
     shape = family.decoder_shape(config)
-    graph = DecoderGraph(model, family.parts.decoder, family.parts.head, family.decoder, shape, packed, evidence_layer)
+    parts, names = family.parts, family.decoder
+    graph = DecoderGraph(model, parts.decoder, parts.head, names, shape, packed, evidence_layer, places)
     batch, chunk, slot, wanted = Dim("batch"), Dim("chunk"), Dim("slot"), Dim("wanted")
     held = [block.kv_heads for block in graph.blocks if isinstance(block, Block)]  # key/value heads of every layer
     example: tuple[object, ...] = (
@@ -164,7 +168,7 @@ def export_decoder(
         example,
         dynamic,
         inputs=(*DECODER, *past, *([KEY_BIAS] if weighs_keys else [])),
-        outputs=("logits", "evidence", *present),
+        outputs=("logits", *(() if evidence_layer is None else ("evidence",)), *present),
         dimensions={
             "inputs_embeds": ["batch", "chunk", shape.embedding],
             "position_ids": [shape.axes, "batch", "chunk"],

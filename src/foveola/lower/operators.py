@@ -64,8 +64,8 @@ def rotary(x_BSE: Tensor, cos_BSd: Tensor, sin_BSd: Tensor, heads: int) -> Tenso
 
 def grouped_attention(
     q_BSE: Tensor,
-    k_BSF: Tensor,
-    v_BSF: Tensor,
+    k_BSF: Tensor | None,
+    v_BSF: Tensor | None,
     past_k_BGTD: Tensor,
     past_v_BGTD: Tensor,
     seqlens_k_B: Tensor,
@@ -75,20 +75,31 @@ def grouped_attention(
     kv_heads: int,
     scale: float,
     bias_B1ST: Tensor | None = None,
+    turns: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Causal attention that appends to its cache: ``(output, present keys, present values)``.
+
+    Without ``k`` and ``v`` they stand behind the queries, [B, S, E + 2 F]. With ``turns``, cosine and sine [T, D // 2]
+    of every place in the slot, queries and keys are turned as they are read: a token stands where its key is kept.
 
     ``bias`` over all keys that count is added before the softmax. The cache may be one buffer for past and present, of
     slot length T; then nothing is copied.
     """
+    width = heads * past_k_BGTD.shape[3]
+    tables: list[Tensor | None] = [] if turns is None else [*turns]
+    if bias_B1ST is not None:
+        tables = [*(tables or [None, None]), None, bias_B1ST]  # between them positions, which the kernel counts itself
     output, keys, values = torch.onnx.ops.symbolic_multi_out(
         f"{CONTRIB}::GroupQueryAttention",
-        # Between total and bias: rotary tables and positions, which this kernel could apply on one axis only.
-        [q_BSE, k_BSF, v_BSF, past_k_BGTD, past_v_BGTD, seqlens_k_B, total]
-        + ([] if bias_B1ST is None else [None, None, None, bias_B1ST]),
-        attrs={"num_heads": heads, "kv_num_heads": kv_heads, "scale": scale},
+        [q_BSE, k_BSF, v_BSF, past_k_BGTD, past_v_BGTD, seqlens_k_B, total, *tables],
+        attrs={
+            "num_heads": heads,
+            "kv_num_heads": kv_heads,
+            "scale": scale,
+            **({} if turns is None else {"do_rotary": 1}),
+        },
         dtypes=[q_BSE.dtype] * 3,
-        shapes=[q_BSE.shape, past_k_BGTD.shape, past_v_BGTD.shape],
+        shapes=[(*q_BSE.shape[:-1], width), past_k_BGTD.shape, past_v_BGTD.shape],
         version=1,
     )
     return output, keys, values

@@ -85,7 +85,7 @@ class Subject:
     family: Family
     config: Config
     vision: Mapping[str, Any]
-    evidence_layer: int
+    evidence_layer: int | None
     options: CompileOptions
 
 
@@ -252,10 +252,11 @@ def _play(session: ort.InferenceSession, case: Case, rows: Sequence[Row], fixed:
     slot = max(_SLOT, *case.steps[-1].end) if case.in_place or fixed else max(case.steps[0].begin)
     cache = {name: _past(used, index, case.steps[0].begin, slot) for index, name in enumerate(names)}
     weighs = any(value.name == KEY_BIAS for value in session.get_inputs())
+    told = [value.name for value in session.get_outputs() if value.name in ("logits", "evidence")]
     for step in case.steps:
         inputs = _inputs(step, used) | ({KEY_BIAS: _biases(step, used)} if weighs else {})
         if case.in_place:
-            got = run_in_place(session, inputs, cache, ("logits", "evidence"))
+            got = run_in_place(session, inputs, cache, told)
         else:
             got = run(session, inputs | cache)
             cache = {name: got[name.replace("past", "present", 1)] for name in names}
@@ -301,8 +302,9 @@ def _compare(
     total = max(step.end)
     for b, (row, begin, end) in enumerate(zip(rows, step.begin, step.end, strict=True)):
         yield "logits", _difference(got["logits"][b, : end - begin], row.logits[begin:end])
-        evidence = torch.zeros(total)
-        evidence[:end] = row.evidence[end - 1, :end]
-        yield "evidence", _difference(got["evidence"][b], evidence)
+        if "evidence" in got:
+            evidence = torch.zeros(total)
+            evidence[:end] = row.evidence[end - 1, :end]
+            yield "evidence", _difference(got["evidence"][b], evidence)
         for index, kept in enumerate(cache):
             yield "cache", _difference(kept[b, :, :end], row.cache[index][:, :end])

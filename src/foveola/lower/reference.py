@@ -83,7 +83,7 @@ def row(
     family: Family,
     shape: DecoderShape,
     length: int,
-    evidence_layer: int,
+    evidence_layer: int | None,
     seed: int,
     *,
     weighs_keys: bool = False,
@@ -119,7 +119,7 @@ def row(
         embeds=torch.cat([embeds, *deep], dim=-1)[0],
         positions=positions,
         logits=head(out.last_hidden_state)[0],
-        evidence=out.attentions[evidence_layer][0].mean(dim=0),
+        evidence=out.attentions[evidence_layer or 0][0].mean(dim=0),
         cache=tuple(cache),
         bias=bias,
     )

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from foveola.family import Family
 from foveola.lower.reference import Grid, Pictures
 
-CELLS = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -32,23 +30,22 @@ def choose(states: Tensor, grid: Grid, keep: int) -> Chosen:
     count = len(states)
     centred = states - states.mean(dim=0)
     salience = centred.norm(dim=1).tolist()
-    direction = nn.functional.normalize(centred, dim=1)
-    alike = (direction @ direction.t()).tolist()
+    away = torch.cdist(centred, centred).tolist()
     by_salience = sorted(range(count), key=lambda block: (-salience[block], block))
     gain = [0.0] * count
     for place, block in enumerate(by_salience):
-        told = max((alike[block][other] ** 2 for other in by_salience[:place]), default=0.0)
-        gain[block] = (1 - place / count) ** 2 * max(0.0, 1 - told)
+        gain[block] = min((away[block][other] for other in by_salience[:place]), default=float("inf"))
     order = sorted(range(count), key=lambda block: (-gain[block], block))
+    side = max(one for one in range(1, 5) if one == 1 or 4 * one * one <= keep)
     winners: dict[tuple[int, int], int] = {}
     for block in order:
         row, column = divmod(block, grid[1])
-        winners.setdefault((row * CELLS // grid[0], column * CELLS // grid[1]), block)
+        winners.setdefault((row * side // grid[0], column * side // grid[1]), block)
     first = set(winners.values())
     kept = sorted(sorted(order, key=lambda block: block not in first)[:keep])
     counts = [1] * len(kept)
     for block in set(range(count)) - set(kept):
-        counts[max(range(len(kept)), key=lambda place: (alike[block][kept[place]], -place))] += 1
+        counts[min(range(len(kept)), key=lambda place: (away[block][kept[place]], place))] += 1
     return Chosen(kept, counts)
 
 
