@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from foveola.tiny.checkpoint import export_checkpoint  # noqa: E402
 from foveola.tiny.command import run  # noqa: E402
 from foveola.tiny.lessons import Plan, rate_at  # noqa: E402
 from foveola.tiny.model import Shape  # noqa: E402
-from foveola.tiny.train import answer_loss, gaze_loss, star_mask, train  # noqa: E402
+from foveola.tiny.train import answer_loss, gaze_loss, star_mask, told_loss, train  # noqa: E402
 
 SMALL = Shape(vision_width=32, vision_depth=1, vision_heads=2, width=64, inner=64, depth=1, heads=2, kv_heads=1)
 QUICK = Plan(steps=4, looking=2, mute=3, decay=1, real=1, scene=1, label=1, page=1, save_every=2, threads=1)
@@ -194,3 +195,15 @@ def test_looking_away_costs_and_unknown_places_do_not():
     assert float(gaze_loss(logs, seen)) == pytest.approx(float(-np.log(0.5)))
     both = torch.tensor([[[True, True], [False, True]]])
     assert float(gaze_loss(logs, both)) == pytest.approx((-np.log(0.75) - np.log(0.8)) / 2)
+
+
+def test_what_an_answer_tells_of_a_place_is_held_against_its_state():
+    states = torch.zeros(1, 3, 4)
+    states[0, 1] = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    slots, nothing = torch.tensor([[1, 2]]), [float("nan")] * 4
+    group = SimpleNamespace(slots=slots, told=torch.tensor([[[0.1, 0.2, 0.3, 0.4], nothing]]))
+    assert float(told_loss(torch.nn.Identity(), states, group)) == 0
+    group.told[0, 0, 0] = 0.5  # one of four numbers is 0.4 off
+    assert float(told_loss(torch.nn.Identity(), states, group)) == pytest.approx((0.4 - 0.025) / 4)
+    group.told[:] = float("nan")
+    assert float(told_loss(torch.nn.Identity(), states, group)) == 0

@@ -112,6 +112,16 @@ def test_every_character_of_a_code_is_seen_under_it_and_a_place_under_its_defect
     row = packer.pack((4, 4), [where])
     assert row.seen[:-1].tolist() == [[True, False, False, False]] * (len(row.targets) - 1)
     assert not row.seen[-1].any(), "where the end of an answer is seen, nobody knows"
+    assert row.told.tolist() == [pytest.approx([0.1, 0.1, 0.2, 0.2])] * len(row.targets)
+
+
+def test_answers_that_are_no_place_tell_no_box(tmp_path):
+    packer = turns.Packer(train_tokenizer(tmp_path))
+    two = replace(PIT, defects=(*PIT.defects, Defect("pit", (0.6, 0.6, 0.7, 0.7))), names=("pit", "pit"))
+    for scene in (LABEL, CLEAN, two):
+        row = packer.pack((4, 4), turns.asked_about(scene, random.Random(0), 8))
+        assert len(row.told) == len(row.targets)
+        assert np.isnan(row.told).all()
 
 
 def test_a_token_shows_a_box_from_a_fifth_on():

@@ -45,9 +45,9 @@ WIDE_GRIDS: tuple[Grid, ...] = ((8, 10), (10, 8), (8, 12), (12, 10), (10, 14), (
 class Group:
     """Pictures of one size.
 
-    Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n]
-    (the visual tokens that show an answer token); under [B, N]; places [B, n, 2]; boxes [B, n, 4] with a mask [B, n];
-    picture [B]; teacher [B, 1280] or None.
+    Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n] (the
+    visual tokens that show an answer token); told [B, K, 4] (the box that an answer tells, else NaN); under [B, N];
+    places [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
     """
 
     grid: Grid
@@ -58,6 +58,7 @@ class Group:
     slots: Tensor
     targets: Tensor
     seen: Tensor
+    told: Tensor
     under: Tensor
     places: Tensor
     boxes: Tensor
@@ -272,6 +273,9 @@ def collate(grid: Grid, pictures: list[Scene], rows: list[Row], pad: int, teache
         slots=padded([r.slots for r in rows], answers, 0),
         targets=padded([r.targets for r in rows], answers, IGNORE),
         seen=torch.from_numpy(np.stack([np.pad(r.seen, ((0, answers - len(r.seen)), (0, 0))) for r in rows])),
+        told=torch.from_numpy(
+            np.stack([np.pad(r.told, ((0, answers - len(r.told)), (0, 0)), constant_values=np.nan) for r in rows])
+        ),
         under=torch.from_numpy(np.stack([u for u, _ in seen])),
         places=torch.from_numpy(np.stack([token_halves(p) for _, p in seen])),
         boxes=torch.from_numpy(np.stack([b for b, _ in boxes])),

@@ -203,7 +203,8 @@ def read(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, m
 
 class AuxiliaryHeads(nn.Module):
     """Heads that only training uses: what lies under each patch and token, its place in the code, the box it belongs
-    to, the picture's class, the teacher's features, and in the middle of the decoder the row and column of a token."""
+    to, the picture's class, the teacher's features; in the middle of the decoder the row and column of a token and its
+    place in the code; behind the layer that looks for an answer the box that it tells."""
 
     def __init__(self, shape: Shape, under: int, classes: int, places: int, teacher: int) -> None:
         super().__init__()
@@ -215,3 +216,5 @@ class AuxiliaryHeads(nn.Module):
         self.picture = nn.Linear(shape.width, classes)
         self.teacher = nn.Linear(shape.width, teacher)
         self.spot = nn.Linear(shape.width, 2 * SPOTS)
+        self.order = nn.Linear(shape.width, 2 * places)
+        self.told = nn.Linear(shape.width, 4)

@@ -79,8 +79,7 @@ class Trainee(nn.Module):
         losses = [
             _cross_entropy(heads.token(features).view(-1, heads.under), token_under.flatten(), self._under_weight),
             0.25 * _cross_entropy(heads.patch(states).flatten(0, 1), group.under.flatten(), self._under_weight),
-            0.5
-            * _cross_entropy(heads.place(features).view(-1, heads.places), group.places.flatten(), self._place_weight),
+            0.5 * self._order_loss(heads.place, features, group),
         ]
         pooled = features.mean(1)
         if bool((group.picture != IGNORE).any()):
@@ -90,6 +89,11 @@ class Trainee(nn.Module):
         if group.teacher is not None:
             losses.append(1.5 * (1 - F.cosine_similarity(heads.teacher(pooled), group.teacher, -1).mean()))
         return torch.stack(losses).sum()
+
+    def _order_loss(self, head: nn.Module, states: Tensor, group: Group) -> Tensor:
+        """Which character of the code the halves of every visual token show, told by ``head`` from its state."""
+        told = head(states).view(-1, self.heads.places)
+        return _cross_entropy(told, group.places.flatten(), self._place_weight)
 
     def _spot_loss(self, states: Tensor, grid: Grid) -> Tensor:
         """Row and column of every visual token, and at the token behind the picture those of the last one.
@@ -119,9 +123,13 @@ class Trainee(nn.Module):
         layers = list(read_layers(self.model, x, group.positions, mask))
         middle = (len(layers) - 1) // 2
         auxiliary = auxiliary + self._spot_loss(layers[middle][:, start : end + 1], group.grid)
-        if bool(group.seen.any()) and middle + 1 < len(layers):
-            logs = gaze(self.model, layers[middle], group.positions, mask, group.slots, middle + 1)
-            auxiliary = auxiliary + 0.5 * gaze_loss(logs[:, :, start:end], group.seen)
+        # Counting goes from left to right, as the decoder's attention does: it counts better than the vision tower.
+        auxiliary = auxiliary + self._order_loss(self.heads.order, layers[middle][:, start:end], group)
+        if middle + 1 < len(layers):
+            auxiliary = auxiliary + 4 * told_loss(self.heads.told, layers[middle + 1], group)
+            if bool(group.seen.any()):
+                logs = gaze(self.model, layers[middle], group.positions, mask, group.slots, middle + 1)
+                auxiliary = auxiliary + 0.5 * gaze_loss(logs[:, :, start:end], group.seen)
         out = final_norm(self.model, layers[-1])
         wanted = out.gather(1, group.slots[:, :, None].expand(-1, -1, out.shape[-1]))
         logits = F.linear(wanted, table.weight)
@@ -157,6 +165,19 @@ def gaze_loss(logs: Tensor, seen: Tensor) -> Tensor:
     known = seen.any(-1)
     share = logs[known].masked_fill(~seen[known], float("-inf")).logsumexp(-1)
     return -share.mean()
+
+
+def told_loss(head: nn.Module, states: Tensor, group: Group) -> Tensor:
+    """How far the box that ``head`` reads from the states of answer slots is from the one that the answer tells, in
+    shares of the picture; ``states`` [B, L, H] from behind the layer that looks for the answer.
+
+    Digits are learnt one by one and do not know that 499 is next to 500; this number does.
+    """
+    known = ~group.told.isnan().any(-1)
+    at = states.gather(1, group.slots[:, :, None].expand(-1, -1, states.shape[-1]))[known]
+    if not len(at):
+        return states.sum() * 0
+    return F.smooth_l1_loss(head(at), group.told[known], beta=0.05)
 
 
 def star_mask(segments: Tensor) -> Tensor:

@@ -25,11 +25,12 @@ Turns = list[tuple[str, str]]
 
 class Asked(NamedTuple):
     """A turn, and where its answer is seen: the boxes that each token of the answer looks at, or one entry for all of
-    them, or none where nobody knows."""
+    them, or none where nobody knows. ``box`` is what an answer about one place tells, in words or numbers."""
 
     question: str
     answer: str
     seen: tuple[tuple[Box, ...], ...] = ()
+    box: Box | None = None
 
 
 def _defect_tasks(scene: Scene) -> list[tuple[str, float]]:
@@ -112,7 +113,8 @@ def asked_about(scene: Scene, rng: random.Random, count: int) -> list[Asked]:
     turns = []
     for task in chosen:
         question, answer = one_turn(task, scene, rng.choice(("en", "zh")), rng)
-        turns.append(Asked(question, answer, _seen(task, scene)))
+        box = scene.defects[0].box if task in ("where", "box") and len(scene.defects) == 1 else None
+        turns.append(Asked(question, answer, _seen(task, scene), box))
     return turns
 
 
@@ -147,7 +149,8 @@ def tokens_in(boxes: tuple[Box, ...], rows: int, columns: int) -> NDArray[np.boo
 @dataclass(frozen=True, slots=True)
 class Row:
     """One packed training row: ids, segments (0 picture, 1.. turns, -1 padding) [L], positions [3, L], and for every
-    answer token the slot that predicts it, its id [K], and the visual tokens that show it [K, n] (none: unknown)."""
+    answer token the slot that predicts it, its id [K], the visual tokens that show it [K, n] (none: unknown), and the
+    box that the answer tells [K, 4] (NaN: none)."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
@@ -155,6 +158,7 @@ class Row:
     slots: NDArray[np.int64]
     targets: NDArray[np.int64]
     seen: NDArray[np.bool_]
+    told: NDArray[np.float32]
 
 
 class Packer:
@@ -197,18 +201,20 @@ class Packer:
         segments = [0] * len(ids)
         chunks, slots, targets = [positions], [], []
         seen: list[NDArray[np.bool_]] = []
+        told: list[NDArray[np.float32]] = [np.zeros((0, 4), np.float32)]
         for number, turn in enumerate((Asked(*turn) for turn in turns), 1):
             asked, said = self.question(turn.question), [*self.encode(turn.answer), self._end]
             line = (asked + said)[:-1]
             slots += [len(ids) + len(asked) - 1 + i for i in range(len(said))]
             targets += said
             seen += _shown(turn, len(said), grid[0] // 2, grid[1] // 2)
+            told.append(np.tile(np.asarray(turn.box or (np.nan,) * 4, np.float32), (len(said), 1)))
             ids += line
             segments += [number] * len(line)
             chunks.append(np.tile(np.arange(len(line)) + after, (3, 1)))
         ids_, segments_, slots_, targets_ = (np.asarray(x, np.int64) for x in (ids, segments, slots, targets))
         shown = np.stack(seen) if seen else np.zeros((0, grid[0] * grid[1] // 4), bool)
-        return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_, shown)
+        return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_, shown, np.concatenate(told))
 
 
 def _shown(turn: Asked, count: int, rows: int, columns: int) -> list[NDArray[np.bool_]]:
