@@ -74,8 +74,8 @@ def test_the_command_says_so_to_people_and_to_programs(tmp_path: Path, capsys: p
         (CONFIG, {"tokenizer.json": HUGE}, "prompt", "tokenizer.json numbers a token 1000000000; no model has"),
         (CONFIG, {"generation_config.json": '{"eos_token_id": -5}'}, "prompt", "tokenizer.json has no token -5"),
         (CONFIG, {"chat_template.jinja": "{{ 1 / 0 }}"}, "prompt", "refuses these turns: it ends in ZeroDivisionError"),
-        (CONFIG, {"chat_template.jinja": "{% if %}"}, "prompt", "chat_template is no valid template"),
-        (CONFIG, {"chat_template.jinja": WORDS_ONLY}, "prompt", "chat_template writes 0 image tokens for 1 pictures"),
+        (CONFIG, {"chat_template.jinja": "{% if %}"}, "prompt", "The checkpoint's chat_template is no valid template"),
+        (CONFIG, {"chat_template.jinja": WORDS_ONLY}, "prompt", "The checkpoint's chat_template writes 0 image tokens"),
         (
             {key: value for key, value in CONFIG.items() if key != "vision_config"},
             {},

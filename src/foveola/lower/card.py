@@ -79,9 +79,11 @@ def check_prompt(checkpoint: Checkpoint, card: Mapping[str, Any]) -> None:
 
     A chat template that does not fit, never ends or reaches for what is not its own is found here, not by a client.
     """
-    format = PromptFormat(card, read_tokenizer(checkpoint))
     pictures = (b"",) if "vision" in card["graphs"] else ()
     try:
-        format.draft((Turn("user", "What is this?", pictures),))
+        PromptFormat(card, read_tokenizer(checkpoint)).draft((Turn("user", "What is this?", pictures),))
     except Invalid as refusal:
         raise Damaged(f"The checkpoint's chat template fails at one plain question. {refusal.message}") from None
+    except Damaged as damage:
+        # of a bundle the file would be model.json; here it was not written yet
+        raise Damaged(damage.message.replace("model.json: chat_template", "The checkpoint's chat_template")) from None
