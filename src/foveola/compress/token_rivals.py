@@ -7,7 +7,7 @@ attended to as many in the same way; pooling is ``evenly`` with ``Selecting(...,
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from foveola.compress.selecting import Rule
 from foveola.weights.visual_tokens import Kept, assigned
@@ -21,8 +21,7 @@ def by_chance(seed: int) -> Rule:
         drawn = torch.randperm(count, generator=torch.Generator().manual_seed(seed * 100_003 + count))
         kept = torch.zeros(count, dtype=torch.bool)
         kept[drawn[:keep]] = True
-        direction = nn.functional.normalize(states_nE - states_nE.mean(dim=0), dim=-1)
-        return assigned(kept, direction @ direction.t(), torch.ones(count, count, dtype=torch.bool))
+        return assigned(kept, -torch.cdist(states_nE, states_nE), torch.ones(count, count, dtype=torch.bool))
 
     return rule
 

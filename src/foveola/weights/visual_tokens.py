@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-CELLS = 4
+CELLS_FROM = (16, 36, 64)
+"""From so many tokens on, each of 2 x 2, 3 x 3, 4 x 4 cells of a picture is sure of one: a quarter of them at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,57 +26,62 @@ class Kept:
     count: Tensor
 
 
-def choose(states_nE: Tensor, places_n2: Tensor, picture_n: Tensor, wanted_n: Tensor, *, cells: int = CELLS) -> Kept:
+def choose(states_nE: Tensor, places_n2: Tensor, picture_n: Tensor, wanted_n: Tensor) -> Kept:
     """Keep of every picture the first ``wanted`` blocks in an order of its own.
 
     ``places`` are (row, column) of the blocks in their pictures, ``wanted`` the number for the picture of each block.
 
-    The order: first the most telling block of each of the picture's 4 x 4 cells, so that a small defect anywhere
-    survives; then the others. A block tells as much as its *quality*, its rank by salience (the distance from the mean
-    of its picture), times what no more salient block of the picture says already: the first step of a determinantal
-    point process with kernel ``diag(q) S diag(q)``, the variance of a block given the one before it that is most like
-    it (Chen et al. 2018, arXiv:1709.05135, take all steps one after the other, which no graph does fast). A block that
-    is left out goes to the kept one of its picture that is most like it.
+    The order: first the most telling block of each of the picture's cells, so that a small defect anywhere survives
+    (``CELLS_FROM`` says how many cells); then the others. A block tells as much as its distance to whatever is more
+    salient than it and most like it, salience being the distance from the mean of the picture: the first step of
+    visiting the farthest point next (Gonzalez 1985, "Clustering to minimize the maximum intercluster distance", takes
+    all steps one after the other, which no graph does fast). A block that is left out goes to the kept one of its
+    picture that is nearest.
 
     Every comparison is within one picture, so that nothing depends on what else is in the batch.
     """
     same = picture_n[:, None] == picture_n[None]
     order = torch.arange(picture_n.shape[0])
     earlier = order[None] < order[:, None]
-    salience, alike = _looks(states_nE, same)
+    salience, apart = _looks(states_nE, same)
     before = same & _above(salience, earlier)
-    quality = 1 - before.sum(dim=1).to(states_nE.dtype) / same.sum(dim=1).to(states_nE.dtype)
-    told = torch.where(before, alike.square(), 0.0).amax(dim=1)
-    better = same & _above(quality.square() * (1 - told).clamp(min=0.0), earlier)
+    told = torch.where(before, apart, torch.finfo(apart.dtype).max).amin(dim=1)
+    better = same & _above(told, earlier)
 
-    cell = _cell(places_n2, same, cells)
+    cell = _cell(places_n2, same, wanted_n)
     winner = ~(better & (cell[:, None] == cell[None])).any(dim=1)
     ahead = (better & (winner[:, None] == winner[None])) | (same & winner[None] & ~winner[:, None])
-    return assigned(ahead.sum(dim=1) < wanted_n, alike, same)
+    return assigned(ahead.sum(dim=1) < wanted_n, -apart, same)
 
 
-def assigned(kept_n: Tensor, alike_nn: Tensor, same_nn: Tensor) -> Kept:
+def assigned(kept_n: Tensor, near_nn: Tensor, same_nn: Tensor) -> Kept:
     """What is kept, and which of it stands for each block: itself, or the kept one of its picture most like it."""
     index = kept_n.nonzero()[:, 0]
-    nearest = torch.where(same_nn & kept_n[None], alike_nn, -2.0).index_select(1, index).argmax(dim=1)
+    nearest = (
+        torch.where(same_nn & kept_n[None], near_nn, torch.finfo(near_nn.dtype).min)
+        .index_select(1, index)
+        .argmax(dim=1)
+    )
     goes = torch.where(kept_n, kept_n.long().cumsum(0) - 1, nearest)
-    count = (goes[None] == torch.arange(index.shape[0])[:, None]).to(alike_nn.dtype).sum(dim=1)
+    count = (goes[None] == torch.arange(index.shape[0])[:, None]).to(near_nn.dtype).sum(dim=1)
     return Kept(index, goes, count)
 
 
-def _cell(places_n2: Tensor, same_nn: Tensor, cells: int) -> Tensor:
+def _cell(places_n2: Tensor, same_nn: Tensor, wanted_n: Tensor) -> Tensor:
     """The number of each block's cell within its picture: int64 [n]."""
+    side = 1 + sum((wanted_n >= least).to(places_n2.dtype) for least in CELLS_FROM)
     extent = torch.where(same_nn[:, :, None], places_n2[None], 0).amax(dim=1) + 1
-    cell = places_n2 * cells // extent
-    return cell[:, 0] * cells + cell[:, 1]
+    cell = places_n2 * side[:, None] // extent
+    return cell[:, 0] * side + cell[:, 1]
 
 
 def _looks(states_nE: Tensor, same_nn: Tensor) -> tuple[Tensor, Tensor]:
-    """How far each block is from the mean of its picture [n], and how alike two are, seen from there [n, n]."""
+    """How far each block is from the mean of its picture, squared [n], and two from one another, squared [n, n]."""
     weight = same_nn.to(states_nE.dtype)
     centred = states_nE - weight @ states_nE / weight.sum(dim=1, keepdim=True)
-    direction = nn.functional.normalize(centred, dim=-1)
-    return centred.norm(dim=-1), direction @ direction.t()
+    square = centred.square().sum(dim=-1)
+    apart = square[:, None] + square[None] - 2 * (centred @ centred.t())
+    return square, apart.clamp(min=0.0)
 
 
 def _above(value_n: Tensor, earlier_nn: Tensor) -> Tensor:
