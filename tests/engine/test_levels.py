@@ -39,7 +39,7 @@ def narrow(random_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     from foveola.lower.plan_runs import with_plan
 
     folder = tmp_path_factory.mktemp("narrow")
-    options = CompileOptions.of_precision("int4", image_px=(112, 112), max_length=1024)
+    options = CompileOptions.of_precision("int4s", image_px=(112, 112), max_length=1024)  # no zero points: patched, too
     bundle = compile_checkpoint(random_bundle.parent / "checkpoint", folder / "plain", options)
     plan = {"phases": {"prefill_level": 1, "decode_level": 4, "extra_mib": 0.1}}
     return with_plan(bundle, folder / "planned", plan, Finding("lower.plan", "x"), replace=False).path

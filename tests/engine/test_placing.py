@@ -110,6 +110,27 @@ def test_a_graph_without_the_table_is_refused() -> None:
         read_sources({}, "vision.onnx")
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("bits", [4, 8])
+def test_rounding_around_zero_is_that_of_the_workshop(bits: int) -> None:
+    torch = pytest.importorskip("torch", reason="the workshop is not installed")
+    from foveola.weights.formats import Format
+    from foveola.weights.packed import pack
+
+    matrix = weights(16, 100)
+    matrix[3] = 0
+    packed = pack(torch.from_numpy(matrix), Format(bits, 32, symmetric=True))
+    q, scales, zeros = rounded(matrix, bits, 32, symmetric=True)
+    np.testing.assert_array_equal(packed.codes().numpy(), q)
+    np.testing.assert_array_equal(packed.scales.numpy(), scales)
+    assert packed.around_zero
+    assert (zeros == 2 ** (bits - 1)).all()
+    assert (scales < 0).any()  # where the largest weight of a block is above 0
+    back = ((q.astype(np.float32) - zeros[..., None]) * scales[..., None]).reshape(16, 128)[:, :100]
+    np.testing.assert_allclose(back, packed.dequantised().numpy(), atol=1e-7)
+    assert float(np.abs(back - matrix).max()) <= float(np.abs(scales).max())
+
+
 def test_the_error_of_rounding_is_half_a_step() -> None:
     matrix = weights(16, 128)
     q, scales, zeros = rounded(matrix, 4, 32)

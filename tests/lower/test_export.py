@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,3 +113,50 @@ def test_a_loaded_session_has_nothing_left_of_what_only_widens(
         left[precision] = Counter(node.op_type for node in ir.load(options.optimized_model_filepath).graph)
     assert left["int4"] == left["fp32"]
     assert left["fp32"]["SkipLayerNormalization"] == 0  # six times slower than its parts
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A small random language model, compiled with weights rounded around 0."""
+    from foveola.lower.compile import compile_checkpoint
+    from foveola.lower.options import CompileOptions
+    from tests.family.making import llama
+
+    folder = tmp_path_factory.mktemp("spoken")
+    llama(folder / "checkpoint")
+    options = CompileOptions.of_precision("int4s", max_length=256)
+    return compile_checkpoint(folder / "checkpoint", folder / "bundle", options)
+
+
+def test_in_a_decoder_of_text_attention_turns_what_one_product_makes(spoken: Bundle) -> None:
+    import onnx_ir as ir
+
+    graph = ir.load(spoken.file("decoder.onnx"))
+    assert not [node for node in graph.graph if node.op_type in ("RotaryEmbedding", "Split")]
+    attentions = [node for node in graph.graph if node.op_type == "GroupQueryAttention"]
+    assert attentions
+    for node in attentions:
+        assert node.attributes["do_rotary"].as_int() == 1
+        assert [value is None for value in node.inputs[:3]] == [False, True, True]
+    assert "evidence" not in {value.name for value in graph.graph.outputs}
+    assert spoken.model["evidence_layer"] is None
+    assert {value.name for value in graph.graph.inputs} >= {"inputs_embeds", "position_ids", "seqlens_k"}
+
+
+def test_weights_rounded_around_zero_need_no_zero_points(spoken: Bundle) -> None:
+    import onnx_ir as ir
+
+    products = [node for node in ir.load(spoken.file("decoder.onnx")).graph if node.op_type == "MatMulNBits"]
+    assert products
+    assert all(len(node.inputs) == 3 or node.inputs[3] is None for node in products)
+    assert "int4s/32@4" in spoken.lineage[-3].changed
+
+
+def test_a_text_that_shows_where_it_looks_keeps_its_evidence(spoken: Bundle, tmp_path: Path) -> None:
+    from foveola.lower.compile import compile_checkpoint
+    from foveola.lower.options import CompileOptions
+
+    options = CompileOptions(max_length=40, evidence_layer=0)  # a slot that is shorter than the comparisons need
+    shown = compile_checkpoint(spoken.path.parent / "checkpoint", tmp_path / "bundle", options)
+    assert shown.model["evidence_layer"] == 0
+    assert "decoder_evidence_error" in shown.lineage[-1].after

@@ -16,13 +16,17 @@ from foveola.weights.formats import Format, parse_storage
         ("int4@0", Format(4, 64, 0)),
         ("int4/32@4", Format(4, 32, 4)),
         ("int8@load", Format(8, 64, expand=True)),
+        ("int4s", Format(4, 64, 1, symmetric=True)),
+        ("int4s/32@load", Format(4, 32, expand=True, symmetric=True)),
     ],
 )
 def test_what_is_written_down_is_read_with_the_defaults_filled_in(text: str, storage: object) -> None:
     assert parse_storage(text, block=64, accuracy_level=1) == storage
 
 
-@pytest.mark.parametrize("storage", [Format(4), Format(8, 128, 1), Format(8, 16, expand=True)])
+@pytest.mark.parametrize(
+    "storage", [Format(4), Format(8, 128, 1), Format(8, 16, expand=True), Format(4, symmetric=True)]
+)
 def test_a_format_reads_itself(storage: Format) -> None:
     assert parse_storage(str(storage)) == storage
 
@@ -34,7 +38,7 @@ def test_anything_else_is_refused_with_the_name_of_the_setting(text: str) -> Non
     assert caught.value.field == "vision"
     assert caught.value.message == (
         f"vision is {text!r}; expected fp32, fp16, int8, int4 or int2, the last three also with block size and "
-        "accuracy level, as in int4/64@1, or @load for widening when the graph is loaded."
+        "accuracy level, as in int4/64@1, or @load for widening when the graph is loaded; int4s rounds around 0."
     )
 
 

@@ -28,7 +28,7 @@ from foveola.exchange import Damaged, Invalid
 
 METADATA = "foveola.weights"
 Array = NDArray[Any]
-_FORMAT = re.compile(r"int([48])/(\d+)@(\d+|load)")
+_FORMAT = re.compile(r"int([48])(s)?/(\d+)@(\d+|load)")
 _SMALLEST_SCALE = 2.0**-14  # the smallest normal fp16
 
 
@@ -75,7 +75,7 @@ def constants_of(source: Source, tensors: Mapping[str, Array], present: Mapping[
     except ValueError:
         shapes = ", ".join(f"{name} {list(tensors[name].shape)}" for name in source.tensors)
         raise Invalid(f"{shapes} do not fit beside each other.", field="new_state_dict") from None
-    made = _stored(source, whole)
+    made = _stored(source, whole, present)
     placed: dict[str, Array] = {}
     for name, array in made.items():
         actual = name if name in present else f"{name}.half"
@@ -92,30 +92,29 @@ def constants_of(source: Source, tensors: Mapping[str, Array], present: Mapping[
     return placed
 
 
-def _stored(source: Source, whole: Array) -> dict[str, Array]:
-    """Name -> constant as ``lower`` writes it."""
+def _stored(source: Source, whole: Array, present: Mapping[str, Initializer]) -> dict[str, Array]:
+    """Name -> constant as ``lower`` writes it. A product without zero points takes weights rounded around 0."""
     if source.kind != "matrix" or source.format in ("fp32", "fp16"):
         return {source.constant: whole.T if source.kind == "matrix" else whole}
     match = _FORMAT.fullmatch(source.format)
     if match is None:
         raise Damaged(f"The graph names the format {source.format}, which this version does not know.")
-    bits, block, level = int(match[1]), int(match[2]), match[3]
-    q, scales, zeros = rounded(whole, bits, block)
+    bits, block, level = int(match[1]), int(match[3]), match[4]
+    base = source.constant.removesuffix(".weight")
+    told = level == "load" or f"{base}.zeros" in present
+    symmetric = match[2] is not None or not told
+    q, scales, zeros = rounded(whole, bits, block, symmetric=symmetric)
     if level == "load":  # [blocks, block, N] with N last, see lower.narrow
         return {
             f"{source.constant}.values": _pairs(q, bits).transpose(1, 2, 0),
             f"{source.constant}.zeros": zeros.T[:, None],
             f"{source.constant}.scales": scales.T[:, None],
         }
-    base = source.constant.removesuffix(".weight")
-    return {
-        f"{base}.values": _pairs(q, bits),
-        f"{base}.zeros": _pairs(zeros, bits),
-        f"{base}.scales": scales,
-    }
+    made = {f"{base}.values": _pairs(q, bits), f"{base}.scales": scales}
+    return made | ({f"{base}.zeros": _pairs(zeros, bits)} if told else {})
 
 
-def rounded(weight_NK: Array, bits: int, block: int) -> tuple[Array, Array, Array]:
+def rounded(weight_NK: Array, bits: int, block: int, *, symmetric: bool = False) -> tuple[Array, Array, Array]:
     """Round to nearest, block-wise: q uint8 ``[N, blocks, block]``, scales float32 and zeros uint8 ``[N, blocks]``.
 
     The numbers of ``foveola.weights.packed.pack``, bit for bit (a test compares them).
@@ -126,11 +125,22 @@ def rounded(weight_NK: Array, bits: int, block: int) -> tuple[Array, Array, Arra
     w[:, :inner] = weight_NK
     w = w.reshape(rows, blocks, block)
     top = np.float32(2**bits - 1)
-    low, high = np.minimum(w.min(axis=-1), 0), np.maximum(w.max(axis=-1), 0)
-    scales = np.maximum((high - low) / top, np.float32(_SMALLEST_SCALE)).astype(np.float16).astype(np.float32)
-    zeros = np.clip(np.rint(-low / scales), 0, top)
+    if symmetric:
+        middle = np.float32(2 ** (bits - 1))
+        largest = np.take_along_axis(w, np.abs(w).argmax(axis=-1)[..., None], axis=-1)[..., 0]
+        scales = _halved(np.abs(largest) / middle) * np.where(largest > 0, np.float32(-1), np.float32(1))
+        zeros = np.full(scales.shape, middle)
+    else:
+        low, high = np.minimum(w.min(axis=-1), 0), np.maximum(w.max(axis=-1), 0)
+        scales = _halved((high - low) / top)
+        zeros = np.clip(np.rint(-low / scales), 0, top)
     q = np.clip(np.rint(w / scales[..., None]) + zeros[..., None], 0, top)
     return q.astype(np.uint8), scales, zeros.astype(np.uint8)
+
+
+def _halved(scales: Array) -> Array:
+    """As 16 bits hold them, and none too small."""
+    return np.maximum(scales, np.float32(_SMALLEST_SCALE)).astype(np.float16).astype(np.float32)
 
 
 def _pairs(q: Array, bits: int) -> Array:

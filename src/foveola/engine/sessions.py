@@ -26,6 +26,8 @@ DECODER, PREFILL = "decoder", "prefill"
 """Role of a graph, and of the session that reads prompts where the bundle's plan wants one: the decoder's graph with
 its products at another accuracy level."""
 
+SHORT_SPIN_US = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -110,7 +112,9 @@ def open_session(
     settings.add_session_config_entry("session.intra_op.allow_spinning", "1" if options.spin_us else "0")
     if options.spin_us:
         settings.add_session_config_entry("session.intra_op.spin_duration_us", str(options.spin_us))
-        settings.add_session_config_entry("session.force_spinning_stop", "1")  # no waiting after the last operator
+    if options.spin_us > SHORT_SPIN_US:
+        # No waiting after the last operator. A short wait may outlast it: the next token's run finds the threads awake.
+        settings.add_session_config_entry("session.force_spinning_stop", "1")
     # A memory pattern is kept for every new combination of input shapes: over thousands of pictures, a leak.
     settings.enable_mem_pattern = False
     # A sealed bundle is decrypted into memory and never onto the disk.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -47,9 +48,9 @@ def check_storage(graphs: Mapping[str, ir.Model], family: Family, stored: Stored
         if path == parts.embedding:
             wanted["embed"][f"int{packed.format.bits}/{packed.format.block}"] += weights
         elif path in parts.projector or (family.sees and path.startswith(f"{parts.vision}.")):
-            wanted["vision"][str(packed.format)] += weights
+            wanted["vision"][_computed(packed.format)] += weights
         else:
-            wanted["decoder"][str(packed.format)] += weights
+            wanted["decoder"][_computed(packed.format)] += weights
     for role, graph in graphs.items():
         held = stored_weights(graph)
         if held != wanted[role]:
@@ -57,6 +58,11 @@ def check_storage(graphs: Mapping[str, ir.Model], family: Family, stored: Stored
                 f"{role}.onnx holds {_text(held)}, but {_text(wanted[role])} were asked for. "
                 "This is a fault of the exporter; please report it."
             )
+
+
+def _computed(form: Format) -> str:
+    """The format as a product tells it: not how weights were rounded, which the zero points say where it matters."""
+    return str(form if form.expand else replace(form, symmetric=False))
 
 
 def _text(weights: Counter[str]) -> str:

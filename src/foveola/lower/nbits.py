@@ -23,6 +23,7 @@ class QLinear(nn.Module):
         self.register_buffer("values", packed.values)
         self.register_buffer("scales", packed.scales)
         self.register_buffer("zeros", packed.zeros)
+        self._around_zero = packed.around_zero
         self.register_buffer("bias", None if bias_N is None else bias_N.detach())
 
     def packed(self) -> Packed:
@@ -38,7 +39,7 @@ class QLinear(nn.Module):
             x,
             self.values,
             self.scales,
-            self.zeros,
+            None if self._around_zero else self.zeros,
             bias,
             inner=self.inner,
             outer=self.outer,

@@ -83,7 +83,7 @@ def _bytes_of_products(graph: ir.Model) -> int:
         value.name: value.const_value.nbytes
         for node in graph.graph
         if node.op_type == "MatMulNBits"
-        for value in (node.inputs[1], *(_constant_behind(given) for given in node.inputs[2:4]))
+        for value in (_constant_behind(given) for given in node.inputs[1:4])
         if value is not None and value.const_value is not None
     }
     return sum(constants.values())

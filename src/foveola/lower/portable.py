@@ -192,11 +192,14 @@ def _grouped_attention(build: Standard, node: ir.Node) -> list[Value | None]:
 
 def _matmul_nbits(build: Standard, node: ir.Node) -> list[Value | None]:
     """Blocks of integers through DequantizeLinear. The last block of a row may be longer than the row: sliced."""
-    x, packed, scales, zeros = _inputs(node, 4)
+    x, packed, scales = _inputs(node, 3)
+    zeros = node.inputs[3] if len(node.inputs) > 3 else None
     bits, block, inner, outer = (_number(node, name) for name in ("bits", "block_size", "K", "N"))
     blocks = -(-inner // block)
     values = _integers(_array(packed).reshape(outer, -1), bits)[:, : blocks * block]
-    points = _integers(_array(zeros).reshape(outer, -1), bits)[:, :blocks]
+    points = np.full((outer, blocks), 2 ** (bits - 1), np.uint8)
+    if zeros is not None:
+        points = _integers(_array(zeros).reshape(outer, -1), bits)[:, :blocks]
     kind = ir.DataType.UINT4 if bits == 4 else ir.DataType.UINT8
     if bits not in (4, 8):
         raise Unsupported(f"weights of {bits} bits have no form in standard operators; use int4 or int8.")

@@ -50,6 +50,11 @@ class Packed:
         """One number per block, uint8 [N, ceil(K/block)]."""
         return _unpack(self.zeros, self.format.bits)[:, : self.scales.shape[1]]
 
+    @property
+    def around_zero(self) -> bool:
+        """Whether the zero point of every block is the middle of all codes, as it is where none is told."""
+        return bool((self.zero_points() == 2 ** (self.format.bits - 1)).all())
+
     def dequantised(self) -> Tensor:
         """The matrix that the packed one stands for, fp32 [N, K]. Besides it little memory is taken, however large."""
         if self.outer <= ROWS:
@@ -98,6 +103,15 @@ def grid_of(blocks_NBk: Tensor, bits: int, shrink: Tensor | float = 1.0) -> Grid
     return Grid(scales, (-low / scales).round().clamp(0, top), bits)
 
 
+def grid_around_zero(blocks_NBk: Tensor, bits: int) -> Grid:
+    """The grid whose zero point is the middle of all codes. The largest weight of a block, whichever its sign, lies on
+    the first code, which there is one more of than on the other side; so a scale may be negative."""
+    middle = 2 ** (bits - 1)
+    largest = blocks_NBk.gather(-1, blocks_NBk.abs().argmax(-1, keepdim=True))[..., 0]
+    size = (largest.abs() / middle).clamp(min=2.0**-14).half().float()
+    return Grid(torch.where(largest > 0, -size, size), torch.full_like(size, middle), bits)
+
+
 def encoded(codes_NBk: Tensor, grid: Grid, inner: int, form: Format) -> Packed:
     """Codes on ``grid`` as a file holds them; ``inner`` is K, the columns that are no padding."""
     return Packed(
@@ -112,7 +126,7 @@ def encoded(codes_NBk: Tensor, grid: Grid, inner: int, form: Format) -> Packed:
 def pack(weight_NK: Tensor, form: Format) -> Packed:
     """Round a matrix to ``form``; K need not divide the block (the last block is padded with zeros)."""
     blocks = in_blocks(weight_NK, form.block)
-    grid = grid_of(blocks, form.bits)
+    grid = grid_around_zero(blocks, form.bits) if form.symmetric else grid_of(blocks, form.bits)
     return encoded(grid.nearest(blocks), grid, weight_NK.shape[1], form)
 
 
