@@ -86,7 +86,7 @@ def test_the_clip_is_never_worse_under_the_blocks_own_moments() -> None:
     weight[:, 5] *= 6  # one large weight that hardly matters
     moments[5] *= 0.01
     moments[:, 5] *= 0.01
-    shrink = search_clip(weight, moments, FORM)
+    shrink = search_clip(weight, moments, FORM.bits, FORM.block)
     assert shrink.shape == (16, 2)
     assert set(shrink.flatten().tolist()) <= {float(torch.tensor(r)) for r in RATIOS}
     assert (shrink[:, 0] < 1).float().mean() > 0.5

@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch", reason="the workshop is not installed")
 from foveola.artifact import Checkpoint  # noqa: E402
 from foveola.compress.bits import Limits  # noqa: E402
 from foveola.compress.example import predicted  # noqa: E402
+from foveola.compress.gptq import gptq  # noqa: E402
+from foveola.compress.interplay import measure_interplay  # noqa: E402
 from foveola.compress.latency import LatencyTable  # noqa: E402
 from foveola.compress.precision import (  # noqa: E402
     PRESETS,
@@ -72,6 +74,15 @@ def test_gptq_costs_less_than_the_nearest_where_inputs_correlate() -> None:
     assert costs[1] < 0.7 * costs[0]
 
 
+def test_two_bits_do_not_spend_their_values_on_a_blocks_extremes() -> None:
+    torch.manual_seed(1)
+    x = torch.randn(400, 128)
+    known = Sensitivity(x.T @ x / 400, torch.ones(32))
+    weight, form = torch.randn(32, 128), Format(2, 64)
+    clipped, plain = (made(weight, known.gram, form).dequantised() for made in (packing("gptq"), gptq))
+    assert known.cost(weight, clipped) < 0.8 * known.cost(weight, plain)
+
+
 def test_the_choice_beats_uniform_bits_on_the_answers() -> None:
     model = random_model()
     config = model.config.to_dict()
@@ -99,6 +110,27 @@ def test_the_choice_beats_uniform_bits_on_the_answers() -> None:
     for block in range(2):
         at = f"model.language_model.layers.{block}.self_attn."
         assert len({found.storage[f"{at}{name}_proj"] for name in "qkv"}) == 1
+
+
+def test_costs_are_the_mean_of_what_is_predicted_and_what_directions_tell() -> None:
+    model = random_model()
+    samples = answers_of(model, [example(model, seed) for seed in range(2)])
+    paths = [f"model.language_model.layers.0.mlp.{part}_proj" for part in ("up", "down")]
+    known = measure(model, paths, samples)
+    forms = (Format(2, 64), Format(8, 32))
+    _, predicted = choose(model, known, forms, Limits(bits=4.0))
+    _, met = choose(model, known, forms, Limits(bits=4.0), meeting=samples)
+    errors = {
+        (path, str(form)): packing("nearest")(weight, known[path].gram, form).dequantised() - weight
+        for path in paths
+        for form in forms
+        for weight in [model.get_submodule(path).weight]
+    }
+    alone = measure_interplay(model, errors, samples).alone()
+    for path in paths:
+        for one, other in zip(predicted[path], met[path], strict=True):
+            assert other.cost == pytest.approx((one.cost * alone[path, one.storage]) ** 0.5, rel=1e-2)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_presets_say_weights_and_activations() -> None:

@@ -270,7 +270,7 @@ def choose(
         return float((moments.held_error(made.dequantised() - weight_NK, importance_N) / energy) ** 0.5)
 
     tried: dict[str, Packed] = {scaled or "nearest": nearest(weight_NK, form)}
-    shrink = search_clip(weight_NK, moments.gram, form) if options.clip else None
+    shrink = search_clip(weight_NK, moments.gram, form.bits, form.block) if options.clip else None
     prefix = f"{scaled}+" if scaled else ""
     if shrink is not None:
         tried[f"{prefix}clip"] = nearest(weight_NK, form, shrink)
@@ -376,7 +376,7 @@ def _formats(linears: Sequence[str], stages: Sequence[_Stage], options: Options)
             found.pop(path, None)
             if text != "keep":
                 storage = parse_storage(text, field="overrides")
-                if not isinstance(storage, Format):
+                if not isinstance(storage, Format) or storage.symmetric:
                     raise Invalid(f"overrides has {text!r}; expected int4, int8 or keep.", field="overrides")
                 found[path] = storage
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foveola.weights.formats import Format
 from foveola.weights.packed import grid_of, in_blocks
 
 RATIOS = tuple(1 - step / 20 for step in range(10))
@@ -13,17 +12,15 @@ RATIOS = tuple(1 - step / 20 for step in range(10))
 _ROWS = 512
 
 
-def search_clip(weight_NK: Tensor, moments_KK: Tensor, form: Format) -> Tensor:
+def search_clip(weight_NK: Tensor, moments_KK: Tensor, bits: int, block: int) -> Tensor:
     """For every block [N, B] the ratio of ``RATIOS`` that errs least under the block's own part of the moments."""
-    blocks = in_blocks(weight_NK, form.block)
+    blocks = in_blocks(weight_NK, block)
     count = blocks.shape[1]
-    padding = count * form.block - weight_NK.shape[1]
+    padding = count * block - weight_NK.shape[1]
     wide = torch.nn.functional.pad(moments_KK, (0, padding, 0, padding)) if padding else moments_KK
-    own_Bkk = torch.stack(
-        [wide[b * form.block : (b + 1) * form.block, b * form.block : (b + 1) * form.block] for b in range(count)]
-    )
+    own_Bkk = torch.stack([wide[b * block : (b + 1) * block, b * block : (b + 1) * block] for b in range(count)])
     parts = blocks.split(_ROWS)  # type: ignore[no-untyped-call]
-    return torch.cat([_best(part, own_Bkk, form.bits) for part in parts])
+    return torch.cat([_best(part, own_Bkk, bits) for part in parts])
 
 
 def _best(blocks_NBk: Tensor, moments_Bkk: Tensor, bits: int) -> Tensor:

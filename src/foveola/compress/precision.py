@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,11 @@ from torch import Tensor, nn
 
 from foveola.artifact import Checkpoint, Finding
 from foveola.compress.bits import Assignment, Limits, Option, assign
+from foveola.compress.clip import search_clip
 from foveola.compress.example import Example, predicted
 from foveola.compress.follow import Dma, errors_json, follow, prefetch_plan
 from foveola.compress.gptq import gptq
+from foveola.compress.interplay import Way, measure_interplay
 from foveola.compress.latency import LatencyTable, Shape
 from foveola.compress.rounding import matrices
 from foveola.compress.samples import read_examples
@@ -54,8 +56,14 @@ Rounding = Literal["nearest", "gptq"]
 def packing(rounding: Rounding) -> Callable[[Tensor, Tensor, Format], Packed]:
     """(weight [N, K], second moments of its input [K, K], format) -> packed."""
     if rounding == "gptq":
-        return gptq
+        return clipped_gptq
     return lambda weight, moments, form: pack(weight, form)
+
+
+def clipped_gptq(weight_NK: Tensor, moments_KK: Tensor, form: Format) -> Packed:
+    """GPTQ over ranges that are searched first: of two bits' four values two would lie at a block's extremes."""
+    shrink = search_clip(weight_NK, moments_KK, form.bits, form.block)
+    return gptq(weight_NK, moments_KK, form, shrink_NB=shrink)
 
 
 def row_bytes(inner: int, form: Format) -> int:
@@ -70,10 +78,11 @@ def options_of(
     rounding: Rounding = "nearest",
     times: Callable[[int, int, Format], tuple[float, float]] | None = None,
     trial: Callable[[Tensor], float] | None = None,
+    made: Callable[[Format, Tensor], None] = lambda form, rounded: None,
 ) -> list[Option]:
     """The ways to store a matrix, with predicted cost; formats whose rows would not lie on 128-bit boundaries are left
     out. ``times`` gives (prefill, decode) milliseconds of K, N and a format; ``trial`` what rounded weights cost that
-    have so few bits (``TRIED_BITS``) that the prediction does not reach as far.
+    have so few bits (``TRIED_BITS``) that the prediction does not reach as far; ``made`` is shown the rounded weights.
 
     Raises ``Invalid`` where no format is left.
     """
@@ -85,6 +94,7 @@ def options_of(
         prefill, decode = times(weight_NK.shape[1], weight_NK.shape[0], form) if times else (0.0, 0.0)
         rounded = packed.dequantised()
         cost = known.cost(weight_NK, rounded) if trial is None or form.bits > TRIED_BITS else trial(rounded)
+        made(form, rounded)
         found.append(Option(str(form), cost, packed.nbytes, form.bits, prefill, decode))
     if not found:
         raise Invalid(
@@ -114,13 +124,17 @@ def choose(
     times: Callable[[int, int, Format], tuple[float, float]] | None = None,
     ties: Sequence[Sequence[str]] = (),
     samples: Sequence[Logits] = (),
+    meeting: Sequence[Logits] = (),
+    seed: int = 0,
     told: Callable[[str], None] = lambda path: None,
 ) -> tuple[Assignment, dict[str, list[Option]]]:
     """The assignment for the layers in ``known``, and all the options that it was chosen from.
 
-    Formats of 2 bits are tried on ``samples``, where there are some, one layer at a time.
+    Formats of 2 bits are tried on ``samples``, where there are some, one layer at a time. Where there are samples for
+    the ``meeting`` of errors, costs are geometric means with what those tell.
     """
     options = {}
+    errors: dict[Way, Tensor] = {}
     with torch.no_grad():
         whole = [sample().log_softmax(-1) for sample in samples]
     for path, one in known.items():
@@ -128,9 +142,29 @@ def choose(
         weight = model.get_submodule(path).weight
         assert isinstance(weight, Tensor)
         trial = partial(tried_cost, model, path, samples=samples, whole=whole) if samples else None
-        options[path] = options_of(weight, one, formats, rounding, times, trial)
-    weights = {path: int(model.get_submodule(path).weight.numel()) for path in known}  # type: ignore[operator]
-    return assign(options, limits, weights=weights, ties=ties), options
+
+        def keep(form: Format, rounded: Tensor, path: str = path, weight: Tensor = weight) -> None:
+            errors[path, str(form)] = (rounded - weight).half()
+
+        shown = keep if meeting else lambda form, rounded: None
+        options[path] = options_of(weight, one, formats, rounding, times, trial, shown)
+    if meeting:
+        told("how errors meet")
+        options = _met(options, measure_interplay(model, errors, meeting, seed=seed).alone())
+    return assign(options, limits, weights=_counts(model, known), ties=ties), options
+
+
+def _met(options: Mapping[str, Sequence[Option]], alone: Mapping[Way, float]) -> dict[str, list[Option]]:
+    """The options with the geometric mean of both costs: each assumes what the other does not."""
+    return {
+        path: [replace(one, cost=(one.cost * alone[path, one.storage]) ** 0.5) for one in ways]
+        for path, ways in options.items()
+    }
+
+
+def _counts(model: nn.Module, paths: Iterable[str]) -> dict[str, int]:
+    """Path -> how many weights its matrix has."""
+    return {path: int(model.get_submodule(path).weight.numel()) for path in paths}  # type: ignore[operator]
 
 
 def measured_times(table: LatencyTable, prefill_rows: int) -> Callable[[int, int, Format], tuple[float, float]]:
@@ -172,6 +206,8 @@ class Precision:
     prefill_ms, decode_ms  time of their products on this machine, at most, over ``prefill_rows`` rows and over one
     rounding   nearest or gptq
     trials     samples that formats of 2 bits are tried on, one layer at a time; 0: their cost is predicted, too
+    interplay  costs are the geometric mean of the predicted one and of that which random directions of the answers tell
+               (``interplay``); takes as much memory again as half of all the ways to store the matrices in fp32
     follow     follow the errors of the result through the blocks, on the first sample, into the record
     dma        a chip with DMA engines: the order of transfers is written to ``prefetch.json``
     """
@@ -186,7 +222,8 @@ class Precision:
     prefill_rows: int = 256
     rounding: Rounding = "gptq"
     tie_attention: bool = True
-    trials: int = 8
+    trials: int = 0
+    interplay: bool = True
     follow: bool = True
     dma: Dma | None = None
 
@@ -211,7 +248,7 @@ class Precision:
         examples = read_examples(bench.calibration, source, family)
         answers = answers_of(model, examples)
         known = measure(model, paths, answers, seed=bench.seed)
-        assignment, options = self._choice(model, family, known, answers[: self.trials], bench)
+        assignment, options = self._choice(model, family, known, answers, bench)
         packed = _packed(model, known, assignment, self.rounding)
         record = record_of(model, known, assignment, options, packed)
         if self.follow:
@@ -246,19 +283,23 @@ class Precision:
     ) -> tuple[Assignment, dict[str, list[Option]]]:
         storages = (PRESETS[self.preset][0],) if self.preset else self.storages
         formats = [_format(text) for text in storages]
-        limits = Limits(self.size_bytes, self.prefill_ms, self.decode_ms, self.bits)
         timed = self.prefill_ms is not None or self.decode_ms is not None
         return choose(
             model,
             known,
             formats,
-            limits,
+            self._limits(),
             rounding=self.rounding,
             times=measured_times(LatencyTable(), self.prefill_rows) if timed else None,
             ties=ties_of(family, list(known)) if self.tie_attention else (),
-            samples=samples,
-            told=lambda path: bench.tell(f"ways to store {path}", 0.5),
+            samples=samples[: self.trials],
+            meeting=samples if self.interplay and len(formats) > 1 else (),
+            seed=bench.seed,
+            told=lambda path: bench.tell(f"ways to store {path}", 0.3),
         )
+
+    def _limits(self) -> Limits:
+        return Limits(self.size_bytes, self.prefill_ms, self.decode_ms, self.bits)
 
 
 def _known_patterns(patterns: Sequence[str], candidates: Sequence[str]) -> tuple[str, ...]:
@@ -270,7 +311,7 @@ def _known_patterns(patterns: Sequence[str], candidates: Sequence[str]) -> tuple
 
 def _format(text: str) -> Format:
     storage = parse_storage(text, field="storages")
-    if not isinstance(storage, Format):
+    if not isinstance(storage, Format) or storage.symmetric:
         raise Invalid(f"storages names {text!r}; expected formats of few bits, as int4/64.", field="storages")
     return storage
 

@@ -69,7 +69,7 @@ def assigned(kept_n: Tensor, near_nn: Tensor, same_nn: Tensor) -> Kept:
 
 def _cell(places_n2: Tensor, same_nn: Tensor, wanted_n: Tensor) -> Tensor:
     """The number of each block's cell within its picture: int64 [n]."""
-    side = 1 + sum((wanted_n >= least).to(places_n2.dtype) for least in CELLS_FROM)
+    side = 1 + torch.stack([wanted_n >= least for least in CELLS_FROM]).sum(dim=0)
     extent = torch.where(same_nn[:, :, None], places_n2[None], 0).amax(dim=1) + 1
     cell = places_n2 * side[:, None] // extent
     return cell[:, 0] * side + cell[:, 1]
