@@ -122,6 +122,13 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(data, tmp_path, monkeypat
     before, after = (n["trainee"]["model.model.visual.blocks.0.mlp.fc1.weight"] for n in (whole, on))
     assert 0 < float((before - after).abs().max()) < 0.01  # one step away, not fresh
 
+    blind = replace(QUICK, steps=1, looking=0, mute=0, more_turns=1, tower=False)
+    train(data, tmp_path / "decoder", blind, SMALL, start=tmp_path / "checkpoint")
+    learnt = torch.load(tmp_path / "decoder" / "state.pt", weights_only=True)["trainee"]
+    for name, weight in model.state_dict().items():
+        changed = not torch.equal(weight, learnt["model." + name])
+        assert changed == ("visual" not in name), name
+
 
 def _stop_after(step: int, data, out, monkeypatch) -> None:
     """Ends a run as a power cut would, right after the state of ``step`` was written."""
@@ -199,11 +206,11 @@ def test_looking_away_costs_and_unknown_places_do_not():
 
 def test_what_an_answer_tells_of_a_place_is_held_against_its_state():
     states = torch.zeros(1, 3, 4)
-    states[0, 1] = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    states[0, 1] = torch.tensor([7.0, 7.0, -7.0, -7.0])  # normed: ones
     slots, nothing = torch.tensor([[1, 2]]), [float("nan")] * 4
-    group = SimpleNamespace(slots=slots, told=torch.tensor([[[0.1, 0.2, 0.3, 0.4], nothing]]))
-    assert float(told_loss(torch.nn.Identity(), states, group)) == 0
-    group.told[0, 0, 0] = 0.5  # one of four numbers is 0.4 off
+    group = SimpleNamespace(slots=slots, told=torch.tensor([[[1.0, 1.0, -1.0, -1.0], nothing]]))
+    assert float(told_loss(torch.nn.Identity(), states, group)) == pytest.approx(0, abs=1e-6)
+    group.told[0, 0, 0] = 0.6  # one of four numbers is 0.4 off
     assert float(told_loss(torch.nn.Identity(), states, group)) == pytest.approx((0.4 - 0.025) / 4)
     group.told[:] = float("nan")
     assert float(told_loss(torch.nn.Identity(), states, group)) == 0

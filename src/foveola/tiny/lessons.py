@@ -31,7 +31,8 @@ class Plan:
     lessons of reading aloud widen over the ``reading`` steps after ``mute``.
 
     ``real``, ``scene``, ``label`` and ``page`` are how many pictures of ``PATCHES`` patches every thread has in a step
-    of each kind (of larger pictures it has fewer).
+    of each kind (of larger pictures it has fewer). ``more_turns`` are asked about each picture beyond the usual three
+    or four. With ``tower`` False only the decoder learns, from what the vision tower already sees.
     """
 
     steps: int = 6000
@@ -49,6 +50,8 @@ class Plan:
     scene: int = 6
     label: int = 7
     page: int = 6
+    more_turns: int = 0
+    tower: bool = True
     seed: int = 0
     save_every: int = 50
     threads: int = 2
@@ -92,8 +95,9 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
     for i, (kind, grid, base, turns, ease) in enumerate(plan_of):
         count = min(24, max(2, round(base * PATCHES / (grid[0] * grid[1])))) if base else 0
         seed = [plan.seed, step, part, i]
-        if count:
-            groups.append(source.group(kind, grid, count, seed, turns=0 if looking else turns, ease=ease))
+        asked = turns + plan.more_turns if turns and not looking else 0
+        if count and (asked or plan.tower):
+            groups.append(source.group(kind, grid, count, seed, turns=asked, ease=ease))
     return groups
 
 

@@ -108,10 +108,12 @@ class Trainee(nn.Module):
         told = self.heads.spot(states).view(states.shape[0], -1, 2, SPOTS)
         return F.cross_entropy(told.flatten(0, 2), spots.expand(states.shape[0], -1, -1).flatten())
 
-    def forward(self, group: Group) -> tuple[Tensor, Tensor]:
-        """(language loss, auxiliary loss) of one group; the first is 0 where nothing is asked."""
-        states, features = see(self.model, group.patches, self.rope(group.grid))
-        auxiliary = self.auxiliary_loss(group, states, features)
+    def forward(self, group: Group, tower: bool = True) -> tuple[Tensor, Tensor]:
+        """(language loss, auxiliary loss) of one group; the first is 0 where nothing is asked. Without ``tower`` the
+        vision tower and what its own heads say do not count."""
+        with torch.set_grad_enabled(tower and torch.is_grad_enabled()):
+            states, features = see(self.model, group.patches, self.rope(group.grid))
+        auxiliary = self.auxiliary_loss(group, states, features) if tower else torch.zeros(())
         if not group.slots.shape[1]:
             return torch.zeros(()), auxiliary
         table = self.model.model.language_model.embed_tokens
@@ -171,13 +173,14 @@ def told_loss(head: nn.Module, states: Tensor, group: Group) -> Tensor:
     """How far the box that ``head`` reads from the states of answer slots is from the one that the answer tells, in
     shares of the picture; ``states`` [B, L, H] from behind the layer that looks for the answer.
 
-    Digits are learnt one by one and do not know that 499 is next to 500; this number does.
+    Digits are learnt one by one and do not know that 499 is next to 500; this number does. States are normed first, as
+    the layer behind norms them: of the bare ones a few directions are so long that the others do not come through.
     """
     known = ~group.told.isnan().any(-1)
     at = states.gather(1, group.slots[:, :, None].expand(-1, -1, states.shape[-1]))[known]
     if not len(at):
         return states.sum() * 0
-    return F.smooth_l1_loss(head(at), group.told[known], beta=0.05)
+    return F.smooth_l1_loss(head(F.rms_norm(at, at.shape[-1:])), group.told[known], beta=0.05)
 
 
 def star_mask(segments: Tensor) -> Tensor:
@@ -258,7 +261,7 @@ def _part(
     reads = trainee.of_decoder()
     gradients, losses = [torch.zeros_like(p) for p in parameters], []
     for group in draw_groups(source, plan, step, part):
-        language, auxiliary = trainee(group)
+        language, auxiliary = trainee(group, plan.tower)
         found = torch.autograd.grad(language + plan.auxiliary * auxiliary, parameters, allow_unused=True)
         for half in (True, False):
             known = [
