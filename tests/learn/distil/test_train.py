@@ -75,3 +75,15 @@ def test_looking_at_other_weights_changes_nothing() -> None:
     assert sum(seen.old.count) == 12
     assert sum(seen.new.count) == 0
     assert all(torch.equal(weight, mine[name]) for name, weight in pupil.tower.state_dict().items())
+
+
+def test_heads_learn_anew_from_memory_and_the_tower_stays() -> None:
+    for name, changes in (("balanced", True), ("fine_tuning", False)):
+        pupil = learnt()
+        heads = TokenHeads(pupil.width, 3, pupil.grid)
+        distiller = Distiller(pupil, heads, lessons(), preset(name, refit=20))
+        before = {name: weight.clone() for name, weight in heads.state_dict().items()}
+        tower = {name: weight.clone() for name, weight in pupil.tower.state_dict().items()}
+        distiller.refit_heads({name: torch.zeros_like(weight) for name, weight in tower.items()})
+        assert changes != all(torch.equal(before[name], weight) for name, weight in heads.state_dict().items())
+        assert all(torch.equal(tower[name], weight) for name, weight in pupil.tower.state_dict().items())

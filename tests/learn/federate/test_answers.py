@@ -39,4 +39,23 @@ def test_an_answer_is_to_the_step_of_the_round_before_only() -> None:
     known = heard({7: Answers(-2.0, 3, 1.5, of=4)}, [7], one, np.full(4, 0.5, np.float32), 5)
     assert known[7] == Answers(-1.5, 4)
     assert heard({7: Answers(-2.0, 3, 1.5, of=4)}, [7], one, one[0], 6)[7] == Answers(-2.0, 3)
-    assert noted(known, [7], one, one[0], 5)[7] == Answers(-1.5, 4, 4.0, 5)
+    assert noted(known, [7], one, one[0], 5)[7] == Answers(-1.5, 4, 4.0, 5, 1, 0)
+
+
+def pulled(norms: list[float], rounds: int) -> Known:
+    nodes, none = range(len(norms)), np.zeros(4, np.float32)
+    updates = np.array([[norm, 0, 0, 0] for norm in norms], np.float32)
+    known: Known = {}
+    for number in range(rounds):
+        known = noted(heard(known, nodes, updates, none, number), nodes, updates, none, number, clip=1.0)
+    return known
+
+
+def test_who_never_comes_to_rest_is_doubted() -> None:
+    norms = [1.0, 0.2, 0.95, 0.1, 0.85]
+    assert doubts(pulled(norms, ENOUGH), range(5)).tolist() == [True, False, True, False, False]
+    assert not doubts(pulled(norms, ENOUGH - 1), range(5)).any()
+
+
+def test_nobody_is_blamed_for_a_bound_that_most_need() -> None:
+    assert not doubts(pulled([1.0, 1.0, 1.0, 0.1], ENOUGH), range(4)).any()

@@ -65,7 +65,7 @@ def test_many_nodes_come_close_to_one_place_with_a_twentieth_of_the_bytes() -> N
     assert report["largest_update_bytes"] < 0.1 * report["dense_bytes"]  # 3 kB: headers weigh more than at width 768
 
 
-@pytest.mark.parametrize("attack", ["flip", "scale", "noise"])
+@pytest.mark.parametrize("attack", ["flip", "scale", "noise", "boost"])
 def test_a_fifth_of_malicious_nodes_does_little_harm(attack: str) -> None:
     harmed = simulated(replace(OPTIONS, malicious=0.2, attack=attack))
     assert harmed.report(FEATURES[HELD], LABELS[HELD])["accuracy"] > 0.85  # honest nodes alone reach 0.9

@@ -40,17 +40,20 @@ def between(before: Mapping[str, Tensor], after: Mapping[str, Tensor], share: fl
 
 
 class EarlyStop:
-    """Remembers the best of what was looked at; says when ``patience`` looks brought nothing better."""
+    """Remembers the best of what was looked at; says when ``patience`` looks brought nothing better.
+
+    Of equals the later one is kept: on a guard of few pictures they are frequent, and the later one has learnt more.
+    """
 
     def __init__(self, patience: int) -> None:
         self.patience, self.best, self.without = patience, float("-inf"), 0
 
     def look(self, score: float) -> bool:
-        """Whether ``score`` is the best so far."""
-        better = score > self.best
+        """Whether ``score`` is as good as the best so far."""
+        kept = score >= self.best
+        self.without = 0 if score > self.best else self.without + 1
         self.best = max(self.best, score)
-        self.without = 0 if better else self.without + 1
-        return better
+        return kept
 
     @property
     def over(self) -> bool:

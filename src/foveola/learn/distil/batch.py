@@ -79,6 +79,18 @@ class Memory:
             shown.append(one)
         return Batch(tuple(shown), tuple(known))
 
+    def located(self, rng: np.random.Generator) -> list[Example]:
+        """All that is kept and has its boxes, also turned by half; old ones also as the new line would show them."""
+        found: list[Example] = []
+        for _, shelf in sorted(self.reservoir.shelves.items()):
+            for one in map(self.example, shelf.keys):
+                if not one.located:
+                    continue
+                found.append(one)
+                if one.old and self.change is not None:
+                    found.append(replace(one, pixels=self.change.put_on(one.pixels, rng)))
+        return [view for one in found for view in (one, flipped(one, True, True))]
+
     def _relit(self, pixels: Pixels, fresh: Sequence[Example], rng: np.random.Generator) -> Pixels:
         if self.change is not None:
             return self.change.put_on(pixels, rng)

@@ -23,6 +23,7 @@ class DistilOptions:
     entropy        whether λ_t follows how uneven the labels are, or stays λ
     anchor         γ of γ‖f - f_old‖²: old pictures keep their features, new ones come to the place of their class
     locating       weight of what the token heads learn about boxes
+    refit          steps in which they learn anew from memory once the tower stands still; 0: they stay as they came out
     fresh, again   pictures of a step: next of the stream, and from memory
     memory         where those come from: all that was seen, a reservoir filled by chance, or one filled by herding
     reservoir      pictures that the reservoir holds of each class and origin
@@ -42,17 +43,18 @@ class DistilOptions:
     distil: float = 1.0
     temperature: float = 2.0
     entropy: bool = True
-    anchor: float = 5.0
+    anchor: float = 10.0
     locating: float = 0.5
+    refit: int = 250
     fresh: int = 12
     again: int = 12
     memory: Memory = "herded"
-    reservoir: int = 12
+    reservoir: int = 40
     tail_power: float = 0.15
     paste: float = 0.25
     restyle: float = 0.8
-    average: float = 0.95
-    rate: float = 3e-4
+    average: float = 0.9
+    rate: float = 5e-4
     weight_decay: float = 0.02
     check_every: int = 15
     patience: int = 4
@@ -73,6 +75,7 @@ class DistilOptions:
             "distil",
             "anchor",
             "locating",
+            "refit",
             "again",
             "tail_power",
             "check_every",
@@ -106,7 +109,7 @@ def preset(name: str, **others: Any) -> DistilOptions:
     """
     plain: dict[str, Any] = {
         "tau": 0.0, "distil": 0.0, "entropy": False, "anchor": 0.0, "memory": "seen", "tail_power": 0.0, "paste": 0.0,
-        "restyle": 0.0, "average": 0.0, "check_every": 0,
+        "restyle": 0.0, "average": 0.0, "check_every": 0, "refit": 0, "rate": 3e-4,
     }  # fmt: skip
     mixed = {"alpha": 0.7, "distil": 1.0}
     differs: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from foveola.learn.distil.averaging import Average, EarlyStop, Weights, snapshot
 from foveola.learn.distil.batch import Batch, Memory
-from foveola.learn.distil.boxes import TokenHeads
+from foveola.learn.distil.boxes import TokenHeads, fit_heads
 from foveola.learn.distil.camera import camera_change
 from foveola.learn.distil.gate import Sight
 from foveola.learn.distil.losses import (
@@ -147,7 +147,9 @@ class Distiller:
         self._look_at_the_camera()
         batch = self.memory.batch(fresh, self.counts, rng)
         strength = options.distil * self._entropy_factor()
-        loss, places_of = self._loss(batch, strength)
+        with torch.random.fork_rng(devices=[]):  # what the heads drop depends on the step, not on who was killed when
+            torch.manual_seed(options.seed * 1_000_003 + self.step)
+            loss, places_of = self._loss(batch, strength)
         for group in self.optimiser.param_groups:
             group["lr"] = options.rate * _rate(self.step, self.steps)
         self.optimiser.zero_grad()
@@ -232,6 +234,20 @@ class Distiller:
         if self.stop.look(score):
             self.best = {name: weight.clone() for name, weight in weights.items()}
         return score
+
+    def refit_heads(self, weights: Weights) -> None:
+        """Teach the heads anew on the features of a tower of ``weights``, from memory, every class as often: what a
+        tower learns from an uneven stream is better than what its heads do (Kang et al., ICLR 2020)."""
+        known = self.memory.located(np.random.default_rng([self.options.seed, 3]))
+        if not (self.options.refit and self.options.keeps_old and known):
+            return
+        mine = snapshot(self.pupil.tower)
+        self.pupil.tower.load_state_dict(weights)
+        try:
+            features, _ = look(self.pupil, [one.pixels for one in known])
+        finally:
+            self.pupil.tower.load_state_dict(mine)
+        fit_heads(self.heads, features, known, steps=self.options.refit, seed=self.options.seed)
 
     def sight(self, weights: Weights) -> Sight:
         """What a tower of these weights makes the model answer on the guard set; nothing is changed."""

@@ -13,7 +13,7 @@ MAX_BYTES = 120_000
 """No message is longer."""
 MAX_WIDTH = 1_864
 """The widest prompt of which a snapshot, 4 bytes a number, still fits into one message."""
-PATH = 2.4
+PATH = 20.0
 """How far an entry of the prompt can go in all, were every step of the server as large as its first."""
 RULES = ("bounded", "centred", "mean", "trimmed", "median")
 
@@ -38,7 +38,7 @@ class FederationOptions:
     weight_cap: float = 2.0
     history: int = 16
     server: str = "adam"
-    rate: float = 0.012
+    rate: float = 0.1
     horizon: int = 200
     noise: float = 0.0
 

@@ -156,7 +156,7 @@ class Federation:
             options, self.round + 1, state.prompt + told, change, feedback.residual, *moments, told,
             kept | {self.round: message} if options.history else {},
             state.scores | dict(zip(nodes, scores.tolist(), strict=True)),
-            state.answers | noted(answers, nodes, updates, told, self.round),
+            state.answers | noted(answers, nodes, updates, told, self.round, options.clip),
         )  # fmt: skip
         if self._folder is not None:
             disk.save(self._folder, after)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from foveola.exchange import Invalid
-from foveola.learn.federate.attacks import ATTACKS, poison
+from foveola.learn.federate.attacks import ATTACKS, poison, wrong
 from foveola.learn.federate.codec import Floats
 from foveola.learn.federate.node import Node
 from foveola.learn.federate.options import FederationOptions, Rejected
@@ -77,18 +77,24 @@ class Simulation:
         agreed = federation or FederationOptions.over(options.rounds, width=features.shape[1])
         self.federation = Federation.create(agreed, folder, range(1, options.nodes + 1))
         parts = shards(labels, options.nodes, options.concentration, self._rng)
-        self._nodes = [
-            Node(n + 1, options.problem.on(features[part], labels[part], options.steps), agreed)
-            for n, part in enumerate(parts)
-        ]
         count = round(options.nodes * options.malicious)
         self._malicious = {int(n) + 1 for n in self._rng.choice(options.nodes, count, replace=False)}
+        self._parts = parts
+        self._nodes = []
+        for number, part in enumerate(parts, 1):
+            told = wrong(labels[part], options.attack) if number in self._malicious else labels[part]
+            self._nodes.append(Node(number, options.problem.on(features[part], told, options.steps), agreed))
         self._late: list[tuple[Node, bytes]] = []
 
     @property
     def prompt(self) -> Floats:
         """What the nodes hold after the last round."""
         return self.federation.prompt
+
+    @property
+    def honest(self) -> list[Labels]:
+        """The indices of the pictures of each honest node."""
+        return [part for number, part in enumerate(self._parts, 1) if number not in self._malicious]
 
     def run(self, rounds: Iterable[int]) -> None:
         """One round for every item of ``rounds`` (such as a progress bar over a range)."""

@@ -124,10 +124,11 @@ def _scores(told: Mapping[str, Any]) -> dict[int, float]:
 def _answers(told: Mapping[str, Any]) -> Known:
     try:
         found = {
-            int(node): Answers(float(a), int(b), float(c), int(d)) for node, (a, b, c, d) in told["answers"].items()
+            int(node): Answers(float(a), int(b), float(c), *map(int, rest))
+            for node, (a, b, c, *rest) in told["answers"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise Damaged(f"{ROUND_FILE}: answers are four numbers by node.") from None
+        raise Damaged(f"{ROUND_FILE}: answers are at most six numbers by node.") from None
     return found
 
 
