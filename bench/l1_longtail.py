@@ -19,7 +19,6 @@ Runs are kept in --state, one file each, so that an interrupted measurement goes
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -36,6 +35,7 @@ from safetensors.torch import load_file, save_file
 
 from foveola.artifact import Checkpoint
 from foveola.bench.evidence import Bar, Script, Tell
+from foveola.bench.keeping import kept
 from foveola.exchange import Refusal
 from foveola.learn.distil.boxes import TokenHeads, fit_heads
 from foveola.learn.distil.measure import alignment_error, average_precision, marks
@@ -242,17 +242,6 @@ def repaired(
     found = judged(pupil, heads, test) | {"curve": curve, "cpu_seconds": round(seconds, 1)}
     if name in ("balanced", "fine_tuning"):
         found["ap50_said"] = said_boxes(pupil, test.second)
-    return found
-
-
-def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What is at ``path``, or else what is made and left there."""
-    if path.is_file():
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    found = make()
-    staged = path.with_suffix(".partial")
-    staged.write_text(json.dumps(found), encoding="utf-8")
-    staged.replace(path)
     return found
 
 

@@ -9,12 +9,16 @@ drawn. A fifth of the nodes is malicious: it sends the opposite of what it found
 wrong labels and sends that 100 times over (scale), or sends noise. They are held against a federation in which they are
 honest; what one place reaches without their pictures stands beside it. The bare mean does not bound norms. What the
 server does with what the nodes agree on, and how it is bounded, is compared by curves over the rounds.
+
+Federations are kept in --state, one file each, so that an interrupted measurement goes on; remove the folder after a
+change of the code.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import io
 import statistics
 import time
@@ -30,6 +34,7 @@ from PIL import Image
 
 from foveola.artifact import Bundle
 from foveola.bench.evidence import Bar, Script, Tell
+from foveola.bench.keeping import kept
 from foveola.exchange import Refusal
 from foveola.intake import Limits, decode
 from foveola.intake.geometries import geometry_of
@@ -53,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default: {ROUNDS}")
     parser.add_argument("--workers", type=int, default=1, help="federations at once (default: 1)")
     parser.add_argument("--seeds", type=int, default=3, help="federations without attackers (default: 3)")
+    parser.add_argument("--state", type=Path, default=Path("build/l2"), metavar="DIR", help="where runs are kept")
     parser.add_argument("--features", type=Path, metavar="FILE", help="keep the features there, or take them (.npz)")
 
 
@@ -64,7 +70,11 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], list
     tell("one place, and every federation")
     central = accuracy(options.problem.centralised(data[0], data[1], 1000), data[2], data[3])
     tasks = planned(data[0].shape[1], options, 1 if quick else arguments.seeds)
-    done = dict(zip(tasks, all_simulated(data, list(tasks.values()), arguments.workers), strict=True))
+    state = None
+    if not quick:
+        state = arguments.state / hashlib.sha256(b"".join(part.tobytes() for part in data)).hexdigest()[:12]
+        state.mkdir(parents=True, exist_ok=True)
+    done = dict(zip(tasks, all_simulated(data, list(tasks.values()), arguments.workers, state), strict=True))
     clean = [one for (kind, _), one in done.items() if kind == "clean"]
     found = {
         "pictures": real, "trained_on": len(data[1]), "tested_on": len(data[3]), "prompt": [16, data[0].shape[1]],
@@ -110,11 +120,19 @@ def planned(width: int, options: SimulationOptions, seeds: int) -> dict[tuple[st
     return tasks
 
 
-def all_simulated(data: Data, tasks: list[Task], workers: int) -> list[dict[str, Any]]:
+def all_simulated(data: Data, tasks: list[Task], workers: int, state: Path | None) -> list[dict[str, Any]]:
     if workers == 1:
-        return [simulated(data, *task) for task in tasks]
+        return [remembered(state, data, *task) for task in tasks]
     with ProcessPoolExecutor(workers) as pool:
-        return list(pool.map(simulated, repeat(data), *zip(*tasks, strict=True)))
+        return list(pool.map(remembered, repeat(state), repeat(data), *zip(*tasks, strict=True)))
+
+
+def remembered(state: Path | None, data: Data, options: SimulationOptions, agreed: FederationOptions) -> dict[str, Any]:
+    """A federation that is simulated, or was before."""
+    if state is None:
+        return simulated(data, options, agreed)
+    name = hashlib.sha256(repr((options, agreed)).encode()).hexdigest()[:16]
+    return kept(state / f"{name}.json", lambda: simulated(data, options, agreed))
 
 
 def bars(found: dict[str, Any], attacked: dict[str, Any], closing_ms: dict[str, float]) -> list[Bar]:
