@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from foveola.bench.accuracy import Marked, examine
 from foveola.bench.calibration import training_samples
 from foveola.bench.contender import Setup
 from foveola.bench.evidence import Bar, Script, Tell
+from foveola.bench.kept import Kept
 from foveola.bench.local import LocalEngine
 from foveola.bench.paper import as_items, draw, read_paper
 from foveola.bench.stats import median
@@ -47,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", type=int, metavar="N", default=32)
     parser.add_argument("--samples", type=int, metavar="N", default=64)
     parser.add_argument("--seeds", type=int, metavar="N", default=3)
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keeps what is done; another run goes on from there")
     parser.add_argument("--questions", type=int, metavar="N", help="at most so many; default: all")
     parser.add_argument("--generated", type=int, metavar="N", default=200, help="generated scenes, and as many labels")
 
@@ -92,6 +96,39 @@ def drops(before: Sequence[Marked], after: Sequence[Marked]) -> dict[str, list[f
     return found
 
 
+@dataclass
+class Whole:
+    """The unrounded model, the questions, and its answers to them, once they are needed."""
+
+    source: Checkpoint
+    paper: Sequence[Question]
+    folder: Path
+    tell: Tell
+
+    @cached_property
+    def answers(self) -> tuple[list[Marked], float]:
+        self.tell("unrounded")
+        bundle = compile_checkpoint(self.source.path, self.folder / "whole", CompileOptions.of_precision("fp32"))
+        return answers(bundle.path, self.paper)
+
+
+def one_way(
+    arguments: argparse.Namespace, whole: Whole, seed: int, name: str, steps: tuple[Step, ...]
+) -> dict[str, Any]:
+    """Round in this way with this seed's samples, compile and examine."""
+    whole.tell(f"seed {seed}: {name}")
+    count = 24 if arguments.quick else arguments.samples
+    place = whole.folder / f"{seed}-{name.replace(' ', '-')}"
+    samples = training_samples(arguments.data, place / "samples", count, seed=seed)
+    made = compress(whole.source.path, Recipe(steps, calibration=samples, seed=seed), place / "checkpoint")
+    bundle = compile_checkpoint(made.path, place / "bundle", CompileOptions.of_precision("int8@load"))
+    after, latency = answers(bundle.path, whole.paper)
+    size = sum(one.bytes for one in bundle.files.values())
+    held = sum(info.bytes for info in made.tensors.values())
+    point = {**_point(name, held, after, latency), "bundle_bytes": size}
+    return {"drops": drops(whole.answers[0], after), "point": point}
+
+
 def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequence[Bar]]:
     paper = read_paper(arguments.data, generated=4 if arguments.quick else arguments.generated)
     if arguments.quick or arguments.questions:
@@ -100,27 +137,17 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     whole_bytes = 4 * source.parameters
     found: dict[str, list[dict[str, list[float]]]] = {}
     points: list[dict[str, Any]] = []
+    kept = Kept(arguments.work, arguments, source.model_hash)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        tell("unrounded")
-        bundle = compile_checkpoint(source.path, folder / "whole", CompileOptions.of_precision("fp32"))
-        before, latency = answers(bundle.path, paper)
-        points.append(_point("fp32", whole_bytes, before, latency))
+        whole = Whole(source, paper, folder, tell)
+        points.append(kept.of("fp32", lambda: _point("fp32", whole_bytes, *whole.answers)))
         for seed in range(1 if arguments.quick else arguments.seeds):
-            count = 24 if arguments.quick else arguments.samples
-            samples = training_samples(arguments.data, folder / f"samples-{seed}", count, seed=seed)
-            for number, (name, steps) in enumerate(ways(arguments.group, all_of_them=not seed).items()):
-                tell(f"seed {seed}: {name}")
-                place = folder / f"{seed}-{number}"
-                made = compress(source.path, Recipe(steps, calibration=samples, seed=seed), place)
-                place = folder / f"{seed}-{number}.bundle"
-                bundle = compile_checkpoint(made.path, place, CompileOptions.of_precision("int8@load"))
-                after, latency = answers(bundle.path, paper)
-                size = sum(one.bytes for one in bundle.files.values())
-                found.setdefault(name, []).append(drops(before, after))
-                held = sum(info.bytes for info in made.tensors.values())
-                points.append({**_point(name, held, after, latency), "bundle_bytes": size})
-                tell(f"seed {seed}: {name}: {found[name][-1]['all']} points lost")
+            for name, steps in ways(arguments.group, all_of_them=not seed).items():
+                made = kept.of(f"{seed} {name}", partial(one_way, arguments, whole, seed, name, steps))
+                found.setdefault(name, []).append(made["drops"])
+                points.append(made["point"])
+                tell(f"seed {seed}: {name}: {made['drops']['all']} points lost")
     ours = found[OURS]
     worst = max(float(np.mean([seed[task][0] for seed in ours])) for task in ours[0] if task != "all")
     smaller = whole_bytes / min(p["bytes"] for p in points if p["name"] == OURS)

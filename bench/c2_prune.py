@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from foveola.artifact import Checkpoint, write_checkpoint
 from foveola.bench.calibration import training_samples
 from foveola.bench.evidence import Bar, Script, Tell
+from foveola.bench.kept import Kept
 from foveola.bench.paired import side_by_side
 from foveola.bench.paper import as_items, draw, read_paper
 from foveola.compress.example import Example, predicted
@@ -69,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--questions", type=int, metavar="N", default=240)
     parser.add_argument("--asked", type=int, metavar="N", default=60, help="questions that latency is measured on")
     parser.add_argument("--parts", action="store_true", help="also our method in parts, and the search over masks")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keeps what is done; another run goes on from there")
     parser.add_argument("--precision", default="int8@load", help="of the compiled bundles")
 
 
@@ -103,28 +106,22 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     paper = asked(arguments.data, arguments.questions)
     exam_examples = as_examples(paper, source, family)
     exam = Exam(exam_examples, [predicted(model, one)[0].log_softmax(-1) for one in exam_examples])
-    whole = exam.mark(model)
+    kept = Kept(arguments.work, arguments, source.model_hash)
+    whole = kept.of("whole", lambda: exam.mark(model))
     tell(f"whole model: {whole['right']:.1%} right of {len(paper)}")
-    rows, recovered, ours = [], [], None
+    rows, recovered, latency = [], [], None
     for seed in range(arguments.seeds):
-        calibration = samples(arguments, source, family, arguments.calibration, seed)
-        teaching = seed < arguments.recovered_seeds
-        lessons = samples(arguments, source, family, arguments.lessons, 1000 + seed) if teaching else []
-        targets = teach(model, lessons)
-        methods = METHODS | (PARTS if arguments.parts and seed == 0 else {})
-        for name, settings in methods.items():
+        sitting = Sitting(arguments, source, family, model, exam, seed)
+        for name, settings in (METHODS | (PARTS if arguments.parts and seed == 0 else {})).items():
             options = PruneOptions(share=arguments.share, seed=seed, **settings)  # type: ignore[arg-type]
-            small, pruned = prune(model, family, source, calibration, options)
-            rows.append({"method": name, "seed": seed, **exam.mark(small), **dict(pruned.figures)})
+            found = kept.of(f"{seed} {name}", partial(sitting.one, name, options, paper, tell))
+            rows.append({"method": name, "seed": seed, **found["pruned"]})
             tell(f"seed {seed}: {name}: {rows[-1]['right']:.1%} right, KL {rows[-1]['kl']:.3g}")
-            if teaching and name in RECOVERED:
-                marks = teach_again(small, family, lessons, targets, exam, arguments)
-                recovered.append({"method": name, "seed": seed, **marks})
+            if "recovered" in found:
+                recovered.append({"method": name, "seed": seed, **found["recovered"]})
                 tell(f"seed {seed}: {name} recovered: {recovered[-1]['right']:.1%} right")
-                if name == OURS and ours is None:
-                    ours = (small, pruned, options)
-    assert ours is not None
-    latency = compare(source, family, model, *ours, paper, arguments, tell)
+            latency = latency or found.get("latency")
+    assert latency is not None
     figures = {
         "model": source.name,
         "share": arguments.share,
@@ -135,6 +132,42 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         "latency": latency,
     }
     return figures, bars_of(figures)
+
+
+@dataclass
+class Sitting:
+    """What all methods of one seed share."""
+
+    arguments: argparse.Namespace
+    source: Checkpoint
+    family: Family
+    model: nn.Module
+    exam: Exam
+    seed: int
+
+    @cached_property
+    def calibration(self) -> list[Example]:
+        return samples(self.arguments, self.source, self.family, self.arguments.calibration, self.seed)
+
+    @cached_property
+    def lessons(self) -> list[Example]:
+        return samples(self.arguments, self.source, self.family, self.arguments.lessons, 1000 + self.seed)
+
+    @cached_property
+    def targets(self) -> list[Target]:
+        return teach(self.model, self.lessons)
+
+    def one(self, name: str, options: PruneOptions, paper: Sequence[Question], tell: Tell) -> dict[str, Any]:
+        """A method: marks before and after recovery; of ours, on the first seed, the latency, too."""
+        small, pruned = prune(self.model, self.family, self.source, self.calibration, options)
+        found: dict[str, Any] = {"pruned": {**self.exam.mark(small), **dict(pruned.figures)}}
+        if name == OURS and self.seed == 0:
+            found["latency"] = compare(
+                self.source, self.family, self.model, small, pruned, options, paper, self.arguments, tell
+            )
+        if name in RECOVERED and self.seed < self.arguments.recovered_seeds:
+            found["recovered"] = teach_again(small, self.family, self.lessons, self.targets, self.exam, self.arguments)
+        return found
 
 
 def bars_of(figures: dict[str, Any]) -> list[Bar]:

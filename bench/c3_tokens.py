@@ -16,14 +16,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from foveola.artifact import Bundle
+from foveola.artifact import Bundle, Checkpoint
 from foveola.bench.evidence import Bar, Script, Tell
+from foveola.bench.kept import Kept
 from foveola.bench.machine import pinned
 from foveola.bench.model import describe_model
 from foveola.bench.paper import draw, read_paper
@@ -59,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shares", type=float, metavar="S", nargs="+", default=SHARES, help="of the tokens, for fidelity"
     )
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keeps finished parts; another run goes on from there")
     parser.add_argument("--cores", type=int, metavar="N", default=2)
 
 
@@ -67,6 +70,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     if arguments.data is None and parts != ["latency"]:
         raise Invalid("fidelity and accuracy ask questions of the examination; name the data with --data DIR.")
     cores = min(arguments.cores, usable_cores())
+    kept = Kept(arguments.work, arguments, Checkpoint.open(arguments.checkpoint).model_hash)
     figures: dict[str, Any] = {"after": AFTER, "cores": cores, "parts": parts}
     bars: list[Bar] = []
     paper: list[Question] = []
@@ -81,7 +85,9 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         tell("fidelity, with the checkpoint")
         examples = draw([one for one in paper if one.lang == "en"], 4 if quick else arguments.examples)
         shares = SHARES[1:3] if quick else arguments.shares
-        moved = figures["fidelity"] = fidelity(arguments.checkpoint, examples, shares, 1 if quick else 3)
+        moved = figures["fidelity"] = kept.of(
+            "fidelity", lambda: {"rows": fidelity(arguments.checkpoint, examples, shares, 1 if quick else 3)}
+        )["rows"]
         bars.append(
             Bar("divergence of the best of chance, grid and pool over ours, least of all K", advantage(moved), 1)
         )
@@ -94,7 +100,8 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
             tell("accuracy, with the engine")
             count = 6 if quick else arguments.questions
             for what, kinds in (("name", NAMES), ("place", PLACES)):
-                lost = accuracy(engine, draw([one for one in paper if one.kind in kinds], count))
+                asked = draw([one for one in paper if one.kind in kinds], count)
+                lost = kept.of(f"accuracy {what}", partial(accuracy, engine, asked))
                 figures.setdefault("accuracy", {})[what] = lost
                 name = f"points lost on the defect's {what} with half of the tokens"
                 bars.append(Bar(name, lost["lost_points"], DROP_POINTS, at_most=True))
@@ -114,7 +121,6 @@ def fidelity(
     import torch
     import torch.nn.functional as F
 
-    from foveola.artifact import Checkpoint
     from foveola.compress.samples import read_examples
     from foveola.compress.selecting import Selecting, telling
     from foveola.compress.token_rivals import by_chance, evenly

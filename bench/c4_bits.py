@@ -15,6 +15,7 @@ import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from foveola.artifact import Checkpoint
 from foveola.bench.calibration import documentation_texts, training_samples
 from foveola.bench.evidence import Bar, Script, Tell
+from foveola.bench.kept import Kept
 from foveola.compress.bits import Limits, Option, assign
 from foveola.compress.clip import search_clip
 from foveola.compress.example import Example, predicted
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--calibration", type=int, metavar="N", default=48, help="samples")
     parser.add_argument("--held-out", type=int, metavar="N", default=48, help="samples that divergence is measured on")
     parser.add_argument("--trials", type=int, metavar="N", default=0, help="samples that 2 bits are tried on, too")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keeps finished seeds; another run goes on from there")
     parser.add_argument("--longest", type=int, metavar="N", default=128, help="tokens of a text")
 
 
@@ -116,11 +119,14 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     exact = {path: model.get_submodule(path).weight.clone() for path in paths}  # type: ignore[operator]
     held_out = examples(arguments, checkpoint, counts[1], 0, held_out=True)
     subject = Subject(model, family, exact, held_out)
-    found = []
-    for seed in range(seeds):
+    kept = Kept(arguments.work, arguments, checkpoint.model_hash)
+    trials = 2 if arguments.quick else arguments.trials
+
+    def measured(seed: int) -> dict[str, Any]:
         calibration = examples(arguments, checkpoint, counts[0], seed, held_out=False)
-        trials = 2 if arguments.quick else arguments.trials
-        found.append(one_seed(subject, calibration, trials, counts[2], seed, tell))
+        return one_seed(subject, calibration, trials, counts[2], seed, tell)
+
+    found = [kept.of(f"seed {seed}", partial(measured, seed)) for seed in range(seeds)]
     figures = {
         "model": checkpoint.name,
         "layers": len(paths),
