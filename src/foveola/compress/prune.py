@@ -78,7 +78,7 @@ class PruneOptions:
     repair: bool = True
     ridge: float = 0.01
     recover_steps: int = 0
-    recover_rate: float = 3e-4
+    recover_rate: float = 1e-4
     seed: int = 0
 
     def __post_init__(self) -> None:

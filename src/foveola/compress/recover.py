@@ -1,6 +1,8 @@
 """A short recovery after something was taken out: the whole model teaches the rest of it.
 
-loss = CE(targets) + KL(teacher ‖ student) on the answers + ‖h_s - h_t‖² / ‖h_t‖² on the last states of all tokens
+loss = hard · CE(targets) + KL(teacher ‖ student) on the answers + ‖h_s - h_t‖² / ‖h_t‖² on the last states of all tokens
+
+``hard`` is 0 unless asked for: the right answers of a few hundred lessons unteach what the lessons do not ask.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ class Recovery:
     """
 
     steps: int
-    rate: float = 3e-4
+    rate: float = 1e-4
     batch: int = 4
-    hard: float = 1.0
+    hard: float = 0.0
     soft: float = 1.0
     states: float = 1.0
     parameters: Parameters = "all"
