@@ -1,6 +1,7 @@
 """A short recovery after something was taken out: the whole model teaches the rest of it.
 
-loss = hard · CE(targets) + KL(teacher ‖ student) on the answers + ‖h_s - h_t‖² / ‖h_t‖² on the last states of all tokens
+loss = hard · CE(targets) + KL(teacher ‖ student) on the answers + ‖h_s - h_t‖² / ‖h_t‖² on the last states of all
+tokens
 
 ``hard`` is 0 unless asked for: the right answers of a few hundred lessons unteach what the lessons do not ask.
 """
