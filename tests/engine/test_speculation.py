@@ -49,6 +49,8 @@ def test_trust_follows_what_was_right() -> None:
 def test_a_plan_with_nonsense_is_refused() -> None:
     assert RunCosts.of({}) == NO_GUESSES
     assert RunCosts.of({"run_seconds": [0.01, 0.02]}) == RunCosts((0.01, 0.02))
+    assert RunCosts.of({"run_seconds": [0.01, 0.02], "guess": True}) == RunCosts((0.01, 0.02))
+    assert RunCosts.of({"run_seconds": [0.01, 0.02], "guess": False}) == NO_GUESSES
     for bad in (3, ["a"], [0.0], [float("inf")]):
         with pytest.raises(Damaged, match="plan.run_seconds is a list of seconds"):
             RunCosts.of({"run_seconds": bad})

@@ -160,6 +160,6 @@ def test_from_a_checkpoint_to_a_planned_bundle_that_answers(tmp_path: Path, caps
     assert bundle.model["plan"]["run_seconds"] == told["run_seconds"]
     assert set(told["both_phases"]) >= {"prefill", "decode", "saved_ms_per_request", "extra_mib"}
     engine = Engine.open(bundle, EngineOptions(threads=1, slots=1))
-    assert engine._costs.seconds == tuple(told["run_seconds"])
+    assert engine._costs.seconds == (tuple(told["run_seconds"]) if told["guess"] else ())
     assert answer_once(engine, Request("r", (Turn("user", "Hi"),), Sampling(max_tokens=4)))[1].completion_tokens <= 4
     engine.close(5)

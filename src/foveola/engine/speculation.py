@@ -40,11 +40,12 @@ class RunCosts:
 
     @classmethod
     def of(cls, plan: Mapping[str, Any]) -> RunCosts:
-        """What a bundle's plan has measured; nothing where it has not. Raises ``Damaged``."""
+        """What a bundle's plan has measured; nothing where it has not, or where the plan says that guesses would change
+        the text (``guess`` is false). Raises ``Damaged``."""
         seconds = plan.get("run_seconds", [])
         if not isinstance(seconds, list) or not all(isinstance(s, int | float) and 0 < s < math.inf for s in seconds):
             raise Damaged("model.json: plan.run_seconds is a list of seconds; measure the plan anew.")
-        return cls(tuple(seconds))
+        return cls(tuple(seconds) if plan.get("guess", True) else ())
 
     def guesses(self, trust: float, guess_s: float = 0.0) -> int:
         """How many guesses make the most tokens per second when each is right with probability ``trust`` and takes

@@ -188,6 +188,7 @@ def _of_bundle(
         finding = Finding(
             step="lower.plan",
             changed="what runs over several tokens cost here, so that guesses are checked where that pays"
+            + ("" if plan["guess"] else "; no guesses, which would change texts at accuracy level 4")
             + phases_told(plan),
             after={"one_token_ms": round(1e3 * seconds[0], 4), "six_tokens_ms": round(1e3 * seconds[-1], 4)}
             | phases_figures(plan),
@@ -201,11 +202,12 @@ def _of_bundle(
 def _measured(bundle: Bundle, threads: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """What runs over several tokens cost, and whether prompts get a layout of the weights of their own."""
     from foveola.lower.plan_phases import measure_phases
-    from foveola.lower.plan_runs import measure_runs
+    from foveola.lower.plan_runs import measure_runs, rounds_by_the_run
 
     seconds = measure_runs(bundle, threads=threads)
     phases = measure_phases(bundle, threads=threads, prompt=arguments.prompt, memory_mib=arguments.memory_mib)
-    return {"run_seconds": [float(f"{value:.4g}") for value in seconds], "threads": threads} | phases
+    runs = {"run_seconds": [float(f"{value:.4g}") for value in seconds], "guess": not rounds_by_the_run(bundle)}
+    return runs | {"threads": threads} | phases
 
 
 def phases_told(plan: dict[str, Any]) -> str:
@@ -266,6 +268,8 @@ def _show(plan: dict[str, Any]) -> None:
     if "run_seconds" in plan:
         times = ", ".join(f"{1e3 * seconds:.2f}" for seconds in plan["run_seconds"])
         console.print(f"  a run over 1, 2, 3 … tokens takes {times} ms with {plan['threads']} threads")
+        if not plan["guess"]:
+            console.print("  nothing is guessed ahead: at accuracy level 4 a run over several tokens rounds otherwise")
 
 
 def _phases_line(phases: dict[str, Any]) -> str:

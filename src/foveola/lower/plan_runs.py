@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 
 from foveola.artifact import Bundle, Finding, write_bundle
@@ -45,6 +46,15 @@ def measure_runs(bundle: Bundle, *, threads: int, rounds: int = ROUNDS) -> list[
             run_in_place(session, feeds[size], cache, ("logits",))
             spent[size].append(time.perf_counter() - started)
     return [float(np.median(spent[size])) for size in sorted(spent)]
+
+
+def rounds_by_the_run(bundle: Bundle) -> bool:
+    """Whether a run over several tokens rounds otherwise than one over a single token, so that guessing ahead would
+    change texts: products at accuracy level 4 round activations to 8 bits, by another kernel for one row than for more.
+    """
+    graph = ir.load(bundle.file(bundle.model["graphs"]["decoder"]))
+    products = (node for node in graph.graph if node.op_type == "MatMulNBits")
+    return any(node.attributes["accuracy_level"].as_int() == 4 for node in products)
 
 
 def with_plan(bundle: Bundle, out: Path, plan: Mapping[str, Any], finding: Finding, *, replace: bool) -> Bundle:
