@@ -35,7 +35,7 @@ from safetensors.torch import load_file, save_file
 
 from foveola.artifact import Checkpoint
 from foveola.bench.evidence import Bar, Script, Tell
-from foveola.bench.keeping import kept
+from foveola.bench.kept import kept
 from foveola.exchange import Refusal
 from foveola.learn.distil.boxes import TokenHeads, fit_heads
 from foveola.learn.distil.measure import alignment_error, average_precision, marks
@@ -332,7 +332,7 @@ def bars(summary: dict[str, Any]) -> list[Bar]:
     return [
         Bar("tail AP@0.5 over fine-tuning's, boxes that the model says", ratio("tail_ap50_said"), 3),
         Bar("tail AP@0.5 over fine-tuning's, heads on visual tokens", ratio("tail_ap50_heads"), 3),
-        Bar("tail AP over fine-tuning's, whole pictures by name", ratio("tail_ap_named"), 1),
+        Bar("tail AP over fine-tuning's, whole pictures by name", ratio("tail_ap_named"), 3),
         Bar("tail accuracy over fine-tuning's", ratio("tail_accuracy"), 1),
         Bar("points that head classes lose against what served before", 100 * (served - ours), 1, at_most=True),
         Bar("points that head classes lose against fine-tuning", 100 * (tuned - ours), 1, at_most=True),

@@ -34,7 +34,7 @@ from PIL import Image
 
 from foveola.artifact import Bundle
 from foveola.bench.evidence import Bar, Script, Tell
-from foveola.bench.keeping import kept
+from foveola.bench.kept import kept
 from foveola.exchange import Refusal
 from foveola.intake import Limits, decode
 from foveola.intake.geometries import geometry_of

@@ -13,6 +13,7 @@ from PIL import Image
 
 torch = pytest.importorskip("torch", reason="the workshop is not installed")
 
+from foveola.exchange import Damaged  # noqa: E402
 from foveola.tiny import labels, real  # noqa: E402
 from foveola.tiny.batches import IGNORE  # noqa: E402
 from foveola.tiny.checkpoint import export_checkpoint  # noqa: E402
@@ -144,6 +145,14 @@ def _stop_after(step: int, data, out, monkeypatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(module, "_save", save_and_stop)
         train(data, out, QUICK, SMALL)
+
+
+def test_a_state_of_other_heads_is_told(data, tmp_path):
+    torch.save({"trainee": {"heads.box.weight": torch.zeros(4, 64)}, "optimiser": {}, "step": 3}, tmp_path / "state.pt")
+    with pytest.raises(
+        Damaged, match=r"state\.pt is of .* another shape, .* `foveola tiny export`, .* --start"
+    ):
+        train(data, tmp_path, QUICK, SMALL)
 
 
 def test_the_rate_warms_up_stays_and_falls():

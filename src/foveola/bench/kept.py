@@ -11,8 +11,16 @@ from typing import Any
 
 from foveola.bench.evidence import write
 
-_NO_MATTER = ("work", "json", "out")
-"""Arguments that change no figure."""
+_NO_MATTER = ("work", "json", "out", "seeds")
+"""Arguments that change no figure: one of a seed has it in its name."""
+
+
+def kept(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What is at ``path`` (JSON), or else what ``measure`` gives, which is left there, whole or not at all."""
+    if not path.is_file():
+        write(measure(), path)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 class Kept:
@@ -26,19 +34,8 @@ class Kept:
         print_of_it = hashlib.sha256(json.dumps([model_hash, settings]).encode()).hexdigest()[:12]
         self._folder = work / print_of_it if work else None
 
-    def has(self, name: str) -> bool:
-        """Whether ``name`` need not be measured any more."""
-        return self._folder is not None and self._path(name).is_file()
-
     def of(self, name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What is kept under ``name``, or what ``measure`` gives, which is kept from now on."""
         if self._folder is None:
             return measure()
-        if not self.has(name):
-            write(measure(), self._path(name))
-        found: dict[str, Any] = json.loads(self._path(name).read_text(encoding="utf-8"))
-        return found
-
-    def _path(self, name: str) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{name.replace(' ', '-').replace(',', '')}.json"
+        return kept(self._folder / f"{name.replace(' ', '-').replace(',', '')}.json", measure)

@@ -6,6 +6,8 @@ that a caller may choose is dynamic: batch, chunk, slot length, patches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from torch.export import Dim
 
 from foveola.exchange import Invalid
 from foveola.family import Family
-from foveola.family.base import Config
+from foveola.family.base import Config, DecoderShape
 from foveola.lower.decoder import Block, DecoderGraph
 from foveola.lower.dense import PackedWeights, fold_patch_kernel
 from foveola.lower.export_tower import export_tower, is_plain
@@ -119,6 +121,33 @@ def export_embed(model: nn.Module, family: Family, table: QEmbedding | None, dee
     )
 
 
+def _decoder_example(
+    shape: DecoderShape, held: Sequence[int], weighs_keys: bool
+) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    """Inputs that a decoder is traced with, and which of their axes are dynamic; ``held`` are the key/value heads of
+    every layer."""
+    batch, chunk, slot = Dim("batch"), Dim("chunk"), Dim("slot")
+    example: tuple[object, ...] = (
+        torch.zeros(2, 3, shape.embedding),
+        torch.zeros(shape.axes, 2, 3, dtype=torch.long),
+        torch.full((2,), 6, dtype=torch.int32),
+        torch.tensor(7, dtype=torch.int32),
+        torch.zeros(2, dtype=torch.long),
+        [torch.zeros(2, groups, 11, shape.head_dim) for groups in held for _ in ("key", "value")],
+    )
+    dynamic: tuple[object, ...] = (
+        {0: batch, 1: chunk},
+        {1: batch, 2: chunk},
+        {0: batch},
+        {},
+        {0: Dim("wanted")},
+        [{0: batch, 2: slot}] * (2 * shape.layers),
+    )
+    if weighs_keys:
+        example, dynamic = (*example, torch.zeros(2, 13)), (*dynamic, {0: batch, 1: Dim("keys")})
+    return example, dynamic
+
+
 def export_decoder(
     model: nn.Module,
     family: Family,
@@ -138,31 +167,13 @@ def export_decoder(
     shape = family.decoder_shape(config)
     parts, names = family.parts, family.decoder
     graph = DecoderGraph(model, parts.decoder, parts.head, names, shape, packed, evidence_layer, places)
-    batch, chunk, slot, wanted = Dim("batch"), Dim("chunk"), Dim("slot"), Dim("wanted")
     held = [block.kv_heads for block in graph.blocks if isinstance(block, Block)]  # key/value heads of every layer
-    example: tuple[object, ...] = (
-        torch.zeros(2, 3, shape.embedding),
-        torch.zeros(shape.axes, 2, 3, dtype=torch.long),
-        torch.full((2,), 6, dtype=torch.int32),
-        torch.tensor(7, dtype=torch.int32),
-        torch.zeros(2, dtype=torch.long),
-        [torch.zeros(2, groups, 11, shape.head_dim) for groups in held for _ in ("key", "value")],
-    )
-    dynamic: tuple[object, ...] = (
-        {0: batch, 1: chunk},
-        {1: batch, 2: chunk},
-        {0: batch},
-        {},
-        {0: wanted},
-        [{0: batch, 2: slot}] * (2 * shape.layers),
-    )
+    example, dynamic = _decoder_example(shape, held, weighs_keys)
     past, present = cache_names(shape.layers, "past"), cache_names(shape.layers, "present")
 
     def caches_of(names: list[str], length: str) -> dict[str, list[int | str | None]]:
         return {name: ["batch", held[index // 2], length, shape.head_dim] for index, name in enumerate(names)}
 
-    if weighs_keys:
-        example, dynamic = (*example, torch.zeros(2, 13)), (*dynamic, {0: batch, 1: Dim("keys")})
     return traced(
         graph,
         example,

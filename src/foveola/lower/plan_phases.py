@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from foveola.artifact import Bundle
-from foveola.lower.plan_runs import cache_of, inputs_of
+from foveola.lower.plan_runs import cache_of, inputs_of, levels_of
 from foveola.lower.session import open_session, run_in_place
 
 LEVELS = (1, 4)
@@ -35,7 +35,7 @@ def measure_phases(
     """
     file = bundle.model["graphs"]["decoder"]
     graph = ir.load(bundle.file(file))
-    levels = {node.attributes["accuracy_level"].as_int() for node in graph.graph if node.op_type == "MatMulNBits"}
+    levels = levels_of(graph)
     if len(levels) != 1:
         return {}
     own = levels.pop()

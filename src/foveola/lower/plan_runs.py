@@ -52,9 +52,12 @@ def rounds_by_the_run(bundle: Bundle) -> bool:
     """Whether a run over several tokens rounds otherwise than one over a single token, so that guessing ahead would
     change texts: products at accuracy level 4 round activations to 8 bits, by another kernel for one row than for more.
     """
-    graph = ir.load(bundle.file(bundle.model["graphs"]["decoder"]))
-    products = (node for node in graph.graph if node.op_type == "MatMulNBits")
-    return any(node.attributes["accuracy_level"].as_int() == 4 for node in products)
+    return 4 in levels_of(ir.load(bundle.file(bundle.model["graphs"]["decoder"])))
+
+
+def levels_of(graph: ir.Model) -> set[int]:
+    """The accuracy levels of a graph's products of few bits."""
+    return {node.attributes["accuracy_level"].as_int() for node in graph.graph if node.op_type == "MatMulNBits"}
 
 
 def with_plan(bundle: Bundle, out: Path, plan: Mapping[str, Any], finding: Finding, *, replace: bool) -> Bundle:

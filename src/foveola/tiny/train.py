@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import Qwen2VLForConditionalGeneration
 
+from foveola.exchange import Damaged
 from foveola.tiny import batches, labels, real, scenes
 from foveola.tiny.batches import CLASSES, IGNORE, PLACES, UNDER, Grid, Group, Source
 from foveola.tiny.lessons import Plan, draw_groups, rate_at
@@ -125,7 +126,7 @@ class Trainee(nn.Module):
         layers = list(read_layers(self.model, x, group.positions, mask))
         middle = (len(layers) - 1) // 2
         auxiliary = auxiliary + self._spot_loss(layers[middle][:, start : end + 1], group.grid)
-        # Counting goes from left to right, as the decoder's attention does: it counts better than the vision tower.
+        # Counting goes from left to right, as the decoder's attention does.
         auxiliary = auxiliary + self._order_loss(self.heads.order, layers[middle][:, start:end], group)
         if middle + 1 < len(layers):
             auxiliary = auxiliary + 4 * told_loss(self.heads.told, layers[middle + 1], group)
@@ -324,11 +325,18 @@ def train(
 
 
 def _resume(state: Path, trainee: Trainee, optimiser: torch.optim.Optimizer, at: int) -> int:
-    """Loads a state where there is one; the step it stands at, ``at`` without one."""
+    """Loads a state where there is one; the step it stands at, ``at`` without one. Raises ``Damaged`` for the state of
+    another shape or of other heads, as those of earlier versions are."""
     if not state.exists():
         return at
     saved = torch.load(state, weights_only=True)
-    trainee.load_state_dict(saved["trainee"])
+    try:
+        trainee.load_state_dict(saved["trainee"])
+    except RuntimeError:
+        raise Damaged(
+            f"{state.name} is of a model of another shape, or of a version with other heads; write its weights with "
+            "`foveola tiny export`, and go on from them with --start in another folder."
+        ) from None
     optimiser.load_state_dict(saved["optimiser"])
     return int(saved["step"])
 
