@@ -149,9 +149,7 @@ def _stop_after(step: int, data, out, monkeypatch) -> None:
 
 def test_a_state_of_other_heads_is_told(data, tmp_path):
     torch.save({"trainee": {"heads.box.weight": torch.zeros(4, 64)}, "optimiser": {}, "step": 3}, tmp_path / "state.pt")
-    with pytest.raises(
-        Damaged, match=r"state\.pt is of .* another shape, .* `foveola tiny export`, .* --start"
-    ):
+    with pytest.raises(Damaged, match=r"state\.pt is of .* another shape, .* `foveola tiny export`, .* --start"):
         train(data, tmp_path, QUICK, SMALL)
 
 
