@@ -128,7 +128,7 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(data, tmp_path, monkeypat
     learnt = torch.load(tmp_path / "decoder" / "state.pt", weights_only=True)["trainee"]
     for name, weight in model.state_dict().items():
         changed = not torch.equal(weight, learnt["model." + name])
-        assert changed == ("visual" not in name), name
+        assert changed == ("visual" not in name or "merger.mlp" in name), name
 
 
 def _stop_after(step: int, data, out, monkeypatch) -> None:

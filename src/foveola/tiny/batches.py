@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -45,9 +46,10 @@ WIDE_GRIDS: tuple[Grid, ...] = ((8, 10), (10, 8), (8, 12), (12, 10), (10, 14), (
 class Group:
     """Pictures of one size.
 
-    Tensors: patches [B, N, 588]; ids, segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n] (the
-    visual tokens that show an answer token); told [B, K, 4] (the box that an answer tells, else NaN); under [B, N];
-    places [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
+    Tensors: patches [B, N, 588], or in their place what the tower's blocks say of them, states [B, N, width]; ids,
+    segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n] (the visual tokens that show an answer
+    token); told [B, K, 4] (the box that an answer tells, else NaN); under [B, N]; places [B, n, 2]; boxes [B, n, 4]
+    with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
     """
 
     grid: Grid
@@ -65,6 +67,14 @@ class Group:
     boxed: Tensor
     picture: Tensor
     teacher: Tensor | None
+    states: Tensor | None = None
+
+
+class Drawn(NamedTuple):
+    """Pictures of one size with what is known of them, and the teacher's features [B, 1280] of real ones."""
+
+    pictures: list[Scene]
+    features: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,25 +229,30 @@ class Source:
         ``ease`` makes labels easier."""
         rng = np.random.default_rng(list(seed))
         talk = random.Random(int(rng.integers(2**62)))
-        ease = ease or Ease()
+        return self.ask(grid, self.draw(kind, grid, count, rng, ease or Ease()), turns, talk)
+
+    def draw(self, kind: str, grid: Grid, count: int, rng: np.random.Generator, ease: Ease) -> Drawn:
+        """The pictures of ``group``."""
         height, width = grid[0] * PATCH, grid[1] * PATCH
-        features: Tensor | None = None
         if kind == "real":
             drawn = [self._real(rng, grid) for _ in range(count)]
-            pictures = [d[0] for d in drawn]
+            features = None
             if self._teacher is not None:
                 features = self._teacher.features([d[1] for d in drawn], [np.ascontiguousarray(d[2]) for d in drawn])
-        elif kind == "scene":
-            pictures = [self._scene(rng, grid, COUNTS) for _ in range(count)]
-        elif kind == "cells":
+            return Drawn([d[0] for d in drawn], features)
+        if kind == "scene":
+            return Drawn([self._scene(rng, grid, COUNTS) for _ in range(count)])
+        if kind == "cells":
             shape = (grid[0] // 2, grid[1] // 2)
-            pictures = [labels.cells(rng, *shape, jitter_px=ease.jitter_px, plain=ease.plain) for _ in range(count)]
-        elif kind == "page":
-            pictures = [labels.page(rng, height, width, plain=ease.plain) for _ in range(count)]
-        else:
-            pictures = [_label(rng, height, width, ease) for _ in range(count)]
-        rows = [self._packer.pack(grid, asked_about(p, talk, turns) if turns else []) for p in pictures]
-        return collate(grid, pictures, rows, self._packer.pad, features)
+            return Drawn([labels.cells(rng, *shape, jitter_px=ease.jitter_px, plain=ease.plain) for _ in range(count)])
+        if kind == "page":
+            return Drawn([labels.page(rng, height, width, plain=ease.plain) for _ in range(count)])
+        return Drawn([_label(rng, height, width, ease) for _ in range(count)])
+
+    def ask(self, grid: Grid, drawn: Drawn, turns: int, talk: random.Random) -> Group:
+        """``turns`` questions about each of the pictures, drawn with ``talk``."""
+        rows = [self._packer.pack(grid, asked_about(p, talk, turns) if turns else []) for p in drawn.pictures]
+        return collate(grid, drawn.pictures, rows, self._packer.pad, drawn.features)
 
 
 def hash_of(text: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from foveola.tiny.album import Album
 from foveola.tiny.batches import (
     CELL_GRIDS,
     EASY_GRIDS,
@@ -32,7 +33,8 @@ class Plan:
 
     ``real``, ``scene``, ``label`` and ``page`` are how many pictures of ``PATCHES`` patches every thread has in a step
     of each kind (of larger pictures it has fewer). ``more_turns`` are asked about each picture beyond the usual three
-    or four. With ``tower`` False only the decoder learns, from what the vision tower already sees.
+    or four. With ``tower`` False the vision tower's blocks rest, and pictures that they saw once are asked about again
+    (``album``): the merger and the decoder learn.
     """
 
     steps: int = 6000
@@ -65,7 +67,7 @@ def rate_at(plan: Plan, step: int) -> float:
     return plan.rate * warm * max(plan.least, min(1.0, left))
 
 
-def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]:
+def draw_groups(source: Source | Album, plan: Plan, step: int, part: int) -> list[Group]:
     """The groups of one part of a step: real pictures, generated scenes, labels, pages. Small pictures come first.
 
     All parts of a step have groups of the same sizes, so that threads that share a step end together.
@@ -96,7 +98,7 @@ def draw_groups(source: Source, plan: Plan, step: int, part: int) -> list[Group]
         count = min(24, max(2, round(base * PATCHES / (grid[0] * grid[1])))) if base else 0
         seed = [plan.seed, step, part, i]
         asked = turns + plan.more_turns if turns and not looking else 0
-        if count and (asked or plan.tower):
+        if count and (asked or plan.tower):  # resting blocks learn nothing of pictures about which nothing is asked
             groups.append(source.group(kind, grid, count, seed, turns=asked, ease=ease))
     return groups
 

@@ -126,8 +126,8 @@ def vision_rope(model: Qwen2VLForConditionalGeneration, grid: tuple[int, int]) -
     return cos, sin
 
 
-def see(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Pictures of one size: patches [B, N, 588] → (normed patch states [B, N, width], features [B, N/4, hidden])."""
+def look(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+    """The vision tower's blocks, pictures of one size: patches [B, N, 588] → normed patch states [B, N, width]."""
     tower = model.model.visual
     weight = tower.patch_embed.proj.weight.sum(2).flatten(1)
     x = F.linear(patches, weight)
@@ -143,8 +143,19 @@ def see(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Ten
         mixed = F.scaled_dot_product_attention(_rotate(q, cos, sin), _rotate(k, cos, sin), v)
         x = x + block.attn.proj(mixed.transpose(1, 2).reshape(batch, count, width))
         x = x + block.mlp(block.norm2(x))
-    states = tower.merger.ln_q(x)
-    return states, tower.merger.mlp(states.view(states.shape[0], states.shape[1] // 4, -1))
+    return tower.merger.ln_q(x)  # type: ignore[no-any-return]
+
+
+def merge(model: Qwen2VLForConditionalGeneration, states: Tensor) -> Tensor:
+    """The tower's merger: normed patch states [B, N, width] → features of visual tokens [B, N/4, hidden]."""
+    joined = states.view(states.shape[0], states.shape[1] // 4, -1)
+    return model.model.visual.merger.mlp(joined)  # type: ignore[no-any-return]
+
+
+def see(model: Qwen2VLForConditionalGeneration, patches: Tensor, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """``look`` and ``merge``: patches [B, N, 588] → (normed patch states [B, N, width], features [B, N/4, hidden])."""
+    states = look(model, patches, rope)
+    return states, merge(model, states)
 
 
 def read_layers(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor) -> Iterator[Tensor]:

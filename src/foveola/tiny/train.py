@@ -24,6 +24,7 @@ from transformers import Qwen2VLForConditionalGeneration
 
 from foveola.exchange import Damaged
 from foveola.tiny import batches, labels, real, scenes
+from foveola.tiny.album import Album
 from foveola.tiny.batches import CLASSES, IGNORE, PLACES, UNDER, Grid, Group, Source
 from foveola.tiny.lessons import Plan, draw_groups, rate_at
 from foveola.tiny.model import (
@@ -33,8 +34,9 @@ from foveola.tiny.model import (
     build_model,
     final_norm,
     gaze,
+    look,
+    merge,
     read_layers,
-    see,
     vision_rope,
     whiten_patches,
 )
@@ -67,6 +69,11 @@ class Trainee(nn.Module):
         if grid not in self._ropes:
             self._ropes[grid] = vision_rope(self.model, grid)
         return self._ropes[grid]
+
+    def look(self, group: Group) -> Tensor:
+        """What the vision tower's blocks say of a group [B, N, width], for those who keep it."""
+        with torch.no_grad():
+            return look(self.model, group.patches, self.rope(group.grid))
 
     def of_decoder(self) -> list[bool]:
         """For every parameter, whether it is the decoder's."""
@@ -109,12 +116,12 @@ class Trainee(nn.Module):
         told = self.heads.spot(states).view(states.shape[0], -1, 2, SPOTS)
         return F.cross_entropy(told.flatten(0, 2), spots.expand(states.shape[0], -1, -1).flatten())
 
-    def forward(self, group: Group, tower: bool = True) -> tuple[Tensor, Tensor]:
-        """(language loss, auxiliary loss) of one group; the first is 0 where nothing is asked. Without ``tower`` the
-        vision tower and what its own heads say do not count."""
-        with torch.set_grad_enabled(tower and torch.is_grad_enabled()):
-            states, features = see(self.model, group.patches, self.rope(group.grid))
-        auxiliary = self.auxiliary_loss(group, states, features) if tower else torch.zeros(())
+    def forward(self, group: Group) -> tuple[Tensor, Tensor]:
+        """(language loss, auxiliary loss) of one group; the first is 0 where nothing is asked. Where the group brings
+        what the tower's blocks said, they rest, and what is taught begins with the merger."""
+        states = look(self.model, group.patches, self.rope(group.grid)) if group.states is None else group.states
+        features = merge(self.model, states)
+        auxiliary = self.auxiliary_loss(group, states, features)
         if not group.slots.shape[1]:
             return torch.zeros(()), auxiliary
         table = self.model.model.language_model.embed_tokens
@@ -250,7 +257,7 @@ def _alone() -> None:
 
 
 def _part(
-    trainee: Trainee, source: Source, plan: Plan, step: int, part: int
+    trainee: Trainee, source: Source | Album, part: int, *, plan: Plan, step: int
 ) -> tuple[list[Tensor], list[tuple[float, float]]]:
     """Draws and computes one part of a step: gradients per parameter, losses per group.
 
@@ -262,7 +269,7 @@ def _part(
     reads = trainee.of_decoder()
     gradients, losses = [torch.zeros_like(p) for p in parameters], []
     for group in draw_groups(source, plan, step, part):
-        language, auxiliary = trainee(group, plan.tower)
+        language, auxiliary = trainee(group)
         found = torch.autograd.grad(language + plan.auxiliary * auxiliary, parameters, allow_unused=True)
         for half in (True, False):
             known = [
@@ -299,20 +306,23 @@ def train(
     """Trains to ``plan.steps`` from where ``out/state.pt`` stands, writing the state and ``log.jsonl`` as it goes.
 
     Without a state the weights are fresh, or those of the checkpoint ``start``, whose tokenizer is then used too, and
-    the lessons begin with those of step ``at``. A file ``out/plan.json`` overrides the plan at every save, so that a
-    running job can be told to finish.
+    the lessons begin with those of step ``at``. A file ``out/plan.json`` overrides the plan, at
+    the start and at every save, so that a running job can be told to finish.
     """
     _alone()
-    torch.manual_seed(plan.seed)
     out.mkdir(parents=True, exist_ok=True)
+    plan = _overridden(plan, out / "plan.json")
+    torch.manual_seed(plan.seed)
     trainee, source = _prepare(data, out, plan, shape or Shape(), start)
     optimiser = _optimiser(trainee, plan)
     step = _resume(out / "state.pt", trainee, optimiser, at)
     log = Log(out / "log.jsonl")
+    albums = [Album(source, trainee.look) for _ in range(plan.threads)]
     with ThreadPoolExecutor(plan.threads, initializer=_alone) as pool:
         while step < plan.steps:
-            work = partial(_part, trainee, source, plan, step)
-            found = list(pool.map(work, range(plan.threads)))
+            work = partial(_part, trainee, plan=plan, step=step)
+            sources = [source] * plan.threads if plan.tower else albums
+            found = list(pool.map(work, sources, range(plan.threads)))
             _add(trainee, [gradients for gradients, _ in found])
             for group in optimiser.param_groups:
                 group["lr"] = rate_at(plan, step)
