@@ -147,68 +147,58 @@ def judge(
     risk = taken.count(False) / len(taken) if taken else 0.0
     tell("both as one, then with one of them dead")
     parts = [(small_bundle.name, small, small_bundle.model_hash), (bundle.name, large, bundle.model_hash)]
-    dual = Dual(parts[0], parts[1], confidence, confidence.threshold)
-    both = asyncio.run(together(dual, items[half:]))
-    without_large = asyncio.run(
-        together(Dual(parts[0], ("large", dead, ""), confidence, confidence.threshold), items[half : half + 20])
-    )
-    without_small = asyncio.run(
-        together(Dual(("small", dead, ""), parts[1], confidence, confidence.threshold), items[half : half + 20])
-    )
-
-    def percent(verdicts: Sequence[bool]) -> float:
-        return round(100 * sum(verdicts) / len(verdicts), 2)
-
-    large_right, large_s = alone["large"]["right"][half:], alone["large"]["seconds"][half:]
+    dead_large, dead_small = ("large", dead, ""), ("small", dead, "")
+    runs = {
+        name: asyncio.run(together(Dual(*pair, confidence, confidence.threshold), asked))
+        for name, pair, asked in (
+            ("both", parts, items[half:]),
+            ("large dead", (parts[0], dead_large), items[half : half + 20]),
+            ("small dead", (dead_small, parts[1]), items[half : half + 20]),
+        )
+    }
+    whole = area_under_risk(curve)
+    by_chance = 1 - sum(right[half:]) / len(told)
     figures = {
         "target_risk": TARGET,
         "threshold": round(confidence.threshold, 4),
         "taken_percent": round(100 * len(taken) / len(told), 2),
         "risk_of_taken_percent": round(100 * risk, 2),
-        "area_under_risk": round(area_under_risk(curve), 4),
-        "area_of_random_choice": round(1 - sum(right[half:]) / len(told), 4),
-        "area_share": round(area_under_risk(curve) / max(1e-9, 1 - sum(right[half:]) / len(told)), 4),
+        "area_under_risk": round(whole, 4),
+        "area_of_random_choice": round(by_chance, 4),
+        "area_share": round(whole / max(1e-9, by_chance), 4),
         "curve": [[round(point.coverage, 3), round(point.risk, 4)] for point in curve],
-        "accuracy_percent": {
-            "small": percent(right[half:]),
-            "large": percent(large_right),
-            "both": percent(both["right"]),
-            "large_dead": percent(without_large["right"]),
-            "small_dead": percent(without_small["right"]),
-        },
-        "latency_ms_p50": {
-            "small": round(1000 * median(alone["small"]["seconds"][half:]), 2),
-            "large": round(1000 * median(large_s), 2),
-            "both": round(1000 * median(both["seconds"]), 2),
-        },
-        "cpu_ms_mean": {
-            "small": round(1000 * float(np.mean(alone["small"]["cpu"][half:])), 2),
-            "large": round(1000 * float(np.mean(alone["large"]["cpu"][half:])), 2),
-            "both": round(1000 * float(np.mean(both["cpu"])), 2),
-        },
-        "cpu_share": round(float(np.sum(both["cpu"]) / np.sum(alone["large"]["cpu"][half:])), 3),
-        "both_p95_ms": round(1000 * percentile(both["seconds"], 95), 2),
-        "routes": {
-            "both": both["routes"],
-            "large dead": without_large["routes"],
-            "small dead": without_small["routes"],
-        },
+        **compared({name: {key: values[half:] for key, values in one.items()} for name, one in alone.items()}, runs),
     }
-    answered = len(without_large["right"]) + len(without_small["right"])
+    answered = len(runs["large dead"]["right"]) + len(runs["small dead"]["right"])
     lost = figures["accuracy_percent"]["large"] - figures["accuracy_percent"]["both"]
     return figures, [
         Bar("risk of answers taken from the small engine, percent", 100 * risk, 100 * TARGET, at_most=True),
-        Bar(
-            "selective risk against a random choice, share",
-            area_under_risk(curve) / (1 - sum(right[half:]) / len(told)),
-            0.8,
-            at_most=True,
-        ),
+        Bar("selective risk against a random choice, share", whole / by_chance, 0.8, at_most=True),
         Bar("accuracy lost against the large engine alone, points", round(lost, 2), 1.0, at_most=True),
         Bar("CPU time of both against the large engine alone", figures["cpu_share"], 1.0, at_most=True),
-        Bar("both end to end, ms at p95", 1000 * percentile(both["seconds"], 95), END_TO_END_MS, at_most=True),
+        Bar("both end to end, ms at p95", figures["both_p95_ms"], END_TO_END_MS, at_most=True),
         Bar("answers with one engine dead, of 40", answered, min(40, 2 * min(20, len(items) - half))),
     ]
+
+
+def compared(alone: dict[str, Any], runs: dict[str, Any]) -> dict[str, Any]:
+    """Accuracy, latency, work and routes of each engine alone and of both as one, on the same questions."""
+
+    def percent(verdicts: Sequence[bool]) -> float:
+        return round(100 * sum(verdicts) / len(verdicts), 2)
+
+    each = {**alone, "both": runs["both"]}
+    return {
+        "accuracy_percent": {
+            **{name: percent(one["right"]) for name, one in each.items()},
+            **{name.replace(" ", "_"): percent(runs[name]["right"]) for name in ("large dead", "small dead")},
+        },
+        "latency_ms_p50": {name: round(1000 * median(one["seconds"]), 2) for name, one in each.items()},
+        "cpu_ms_mean": {name: round(1000 * float(np.mean(one["cpu"])), 2) for name, one in each.items()},
+        "cpu_share": round(float(np.sum(runs["both"]["cpu"]) / np.sum(alone["large"]["cpu"])), 3),
+        "both_p95_ms": round(1000 * percentile(runs["both"]["seconds"], 95), 2),
+        "routes": {name: one["routes"] for name, one in runs.items()},
+    }
 
 
 SCRIPT = Script("e2", "dual", __doc__, run, add_arguments)

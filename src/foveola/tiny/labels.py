@@ -145,18 +145,10 @@ def label(
     paths = _plain_fonts() if easy else font_files(held_out=held_out)
     path = paths[int(rng.integers(len(paths)))]
     code = random_code(rng, *length)
-    expiry = ""
     if lines is None:
         lines = bool(rng.random() < 0.2) and height >= 84 and width >= 140
-    rows: list[tuple[str, str]] = [("", code)]
-    if lines:
-        expiry = random_date(rng)
-        rows = [
-            (str(rng.choice(("LOT ", "LOT: ", "Lot ", "LOT", "BATCH ", "L: ", ""))), code),
-            (str(rng.choice(("EXP ", "EXP: ", "Exp. ", "BBE ", "USE BY ", "BEST BEFORE ", ""))), expiry),
-        ]
-        if rng.random() < 0.4:
-            rows.reverse()
+    expiry = random_date(rng) if lines else ""
+    rows = _lines(rng, code, expiry) if lines else [("", code)]
     texts = [a + b for a, b in rows]
     size = _fit(rng, path, texts, height, width, tight)
     font = _font(path, size)
@@ -190,6 +182,15 @@ def label(
     mask: Grey = np.asarray(image, np.float32) / np.float32(255)
     pixels = _dark_on_light(rng, mask) if easy else _blend(rng, _paper(rng, height, width), mask)
     return Scene(pixels, "printed label", code=code, expiry=expiry, characters=tuple(characters))
+
+
+def _lines(rng: np.random.Generator, code: str, expiry: str) -> list[tuple[str, str]]:
+    """A lot line and an expiry line, each as what introduces it and what is said, in either order."""
+    rows = [
+        (str(rng.choice(("LOT ", "LOT: ", "Lot ", "LOT", "BATCH ", "L: ", ""))), code),
+        (str(rng.choice(("EXP ", "EXP: ", "Exp. ", "BBE ", "USE BY ", "BEST BEFORE ", ""))), expiry),
+    ]
+    return rows[::-1] if rng.random() < 0.4 else rows
 
 
 def cells(
