@@ -26,10 +26,11 @@ def test_patches_come_in_merge_blocks():
 
 def test_a_defect_lies_under_its_patches():
     scene = Scene(EMPTY, "machined part", (Defect("pit", (0.0, 0.0, 0.24, 0.24)),), True, ("pit",))
-    under, place = batches.under_patches(scene, (4, 4))
+    under, place, before = batches.under_patches(scene, (4, 4))
     wanted = 1 + batches.CLASSES.index("pit")
     assert under.tolist() == [wanted] + [0] * 15
     assert not place.any()
+    assert not before.any()
 
 
 def test_what_nobody_knows_is_not_taught():
@@ -39,11 +40,12 @@ def test_what_nobody_knows_is_not_taught():
 
 def test_characters_and_their_places_lie_under_the_text():
     scene = Scene(EMPTY, "printed label", code="A7", characters=(("A", 0, (0, 0, 0.5, 1)), ("7", 1, (0.5, 0, 1, 1))))
-    under, place = batches.under_patches(scene, (2, 4))
+    under, place, before = batches.under_patches(scene, (2, 4))
     a, seven = (1 + len(batches.CLASSES) + batches.CHARACTERS.index(c) for c in "A7")
     assert under.tolist() == [a] * 4 + [seven] * 4
     assert place.tolist() == [1] * 4 + [2] * 4
     assert batches.token_halves(place).tolist() == [[1, 1], [2, 2]]
+    assert before.tolist() == [1] * 4 + [2 + batches.CHARACTERS.index("A")] * 4
 
 
 def test_halves_prefer_what_is_printed():
@@ -59,10 +61,10 @@ def test_tokens_know_the_box_they_touch():
 
 def test_a_page_teaches_characters_and_no_places_nor_class():
     scene = Scene(EMPTY, "printed label", characters=(("A", -1, (0, 0, 0.5, 1)),))
-    under, place = batches.under_patches(scene, (2, 4))
+    under, place, before = batches.under_patches(scene, (2, 4))
     a = 1 + len(batches.CLASSES) + batches.CHARACTERS.index("A")
     assert under.tolist() == [a] * 4 + [0] * 4
-    assert place.tolist() == [batches.IGNORE] * 4 + [0] * 4
+    assert place.tolist() == before.tolist() == [batches.IGNORE] * 4 + [0] * 4
 
 
 def test_a_shrunk_label_has_the_asked_size_and_its_characters_where_they_are_printed():

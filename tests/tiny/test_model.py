@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,9 +79,10 @@ def test_codes_are_read_character_by_character(tokenizer):
     assert len(tokenizer.encode("A7K39-ZQ", add_special_tokens=False)) == 8
 
 
-def test_gaze_is_the_attention_of_transformers_own_layer(tokenizer):
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gaze_is_the_attention_of_transformers_own_layer(tokenizer, groups):
     torch.manual_seed(0)
-    model = build_model(SMALL, tokenizer).eval()
+    model = build_model(replace(SMALL, heads=4, kv_heads=groups), tokenizer).eval()
     model.set_attn_implementation("eager")
     ids = torch.tensor([packer_ids(tokenizer)])
     places = torch.arange(ids.shape[1])[None, None].expand(3, 1, -1)
@@ -91,7 +93,7 @@ def test_gaze_is_the_attention_of_transformers_own_layer(tokenizer):
         first = next(iter(read_layers(model, x, places, mask)))
         slots = torch.tensor([[2, 4]])
         ours = gaze(model, first, places, mask, slots, 1)
-    assert torch.allclose(ours.exp()[0], theirs.attentions[1][0, 0, [2, 4]], atol=1e-5)
+    assert torch.allclose(ours.exp()[0], theirs.attentions[1][0, [0, 2]][:, [2, 4]], atol=1e-5)
 
 
 def packer_ids(tokenizer) -> list[int]:

@@ -203,12 +203,15 @@ def test_an_unknown_answer_teaches_nothing():
     assert float(logits.grad.abs().sum()) == 0
 
 
-def test_looking_away_costs_and_unknown_places_do_not():
-    logs = torch.tensor([[[0.5, 0.25], [0.1, 0.8]]]).log()
-    seen = torch.tensor([[[True, False], [False, False]]])
-    assert float(gaze_loss(logs, seen)) == pytest.approx(float(-np.log(0.5)))
-    both = torch.tensor([[[True, True], [False, True]]])
-    assert float(gaze_loss(logs, both)) == pytest.approx((-np.log(0.75) - np.log(0.8)) / 2)
+def test_heads_look_at_their_halves_and_away_where_nothing_is_seen():
+    """Three tokens, the last two of them visual; two answer tokens; the first head sees the left halves."""
+    shares = torch.tensor([[[[0.25, 0.5, 0.25], [0.1, 0.1, 0.8]], [[0.6, 0.3, 0.1], [0.1, 0.8, 0.1]]]])
+    seen = torch.zeros(1, 2, 2, 2, dtype=torch.bool)
+    seen[0, 0, 0, 0] = True  # the left half of the first visual token shows the first answer token; no right half does
+    assert float(gaze_loss(shares.log(), seen, 1)) == pytest.approx(-(np.log(0.5) + np.log(0.6)) / 2)
+    seen[0, 1, :, 1] = True
+    others = np.log(0.1) + np.log(0.9)  # of the second one: the left head looks away, the right one at both
+    assert float(gaze_loss(shares.log(), seen, 1)) == pytest.approx(-(np.log(0.5) + np.log(0.6) + others) / 4)
 
 
 def test_what_an_answer_tells_of_a_place_is_held_against_its_state():

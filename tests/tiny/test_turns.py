@@ -106,11 +106,12 @@ def test_every_character_of_a_code_is_seen_under_it_and_a_place_under_its_defect
     label = replace(LABEL, code="A7", characters=(("A", 0, (0.0, 0.0, 0.5, 1.0)), ("7", 1, (0.5, 0.0, 1.0, 1.0))))
     asked = next(t for t in turns.asked_about(label, random.Random(1), 3) if t.answer == "A7")
     row = packer.pack((2, 8), [asked])
-    assert row.seen.tolist() == [[True, True, False, False], [False, False, True, True], [False] * 4]
+    whole, none = [True, True], [False, False]
+    assert row.seen.tolist() == [[whole, whole, none, none], [none, none, whole, whole], [none] * 4]
 
     where = next(t for t in turns.asked_about(PIT, random.Random(0), 4) if t.answer in (words.CELLS[0], "左上"))
     row = packer.pack((4, 4), [where])
-    assert row.seen[:-1].tolist() == [[True, False, False, False]] * (len(row.targets) - 1)
+    assert row.seen[:-1].tolist() == [[[True, False], none, none, none]] * (len(row.targets) - 1)
     assert not row.seen[-1].any(), "where the end of an answer is seen, nobody knows"
     assert row.told.tolist() == [pytest.approx([0.1, 0.1, 0.2, 0.2])] * len(row.targets)
 
@@ -124,9 +125,11 @@ def test_answers_that_are_no_place_tell_no_box(tmp_path):
         assert np.isnan(row.told).all()
 
 
-def test_a_token_shows_a_box_from_a_fifth_on():
-    box = (0.0, 0.0, 0.55, 0.5)
-    assert turns.tokens_in((box,), 2, 2).tolist() == [True, False, False, False]
-    assert turns.tokens_in(((0.0, 0.0, 0.65, 0.5),), 2, 2).tolist() == [True, True, False, False]
-    small = (0.49, 0.1, 0.51, 0.2)
-    assert turns.tokens_in((small,), 2, 2).tolist() == [True, True, False, False], "half of it lies in each"
+def test_half_a_token_shows_a_box_from_a_fifth_on():
+    def shown(x1: float, x2: float) -> list[list[bool]]:
+        return turns.halves_in(((x1, 0.0, x2, 0.5),), 2, 2)[:2].tolist()
+
+    assert shown(0.0, 0.29) == [[True, False], [False, False]]
+    assert shown(0.0, 0.31) == [[True, True], [False, False]]
+    assert shown(0.74, 0.76) == [[False, False], [True, True]], "half of it lies in each"
+    assert not turns.halves_in(((0.0, 0.0, 1.0, 0.5),), 2, 2)[2:].any()

@@ -25,6 +25,7 @@ CLASSES = [n for n in words.DEFECTS_ZH if n != words.CLEAN]
 CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
 UNDER = 1 + len(CLASSES) + len(CHARACTERS)
 PLACES = 9
+BEFORE = 2 + len(CHARACTERS)
 VIEWS = 10
 IGNORE = -100
 # How many defects a scene has, as shares from none upwards.
@@ -47,9 +48,9 @@ class Group:
     """Pictures of one size.
 
     Tensors: patches [B, N, 588], or in their place what the tower's blocks say of them, states [B, N, width]; ids,
-    segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n] (the visual tokens that show an answer
-    token); told [B, K, 4] (the box that an answer tells, else NaN); under [B, N]; places [B, n, 2]; boxes [B, n, 4]
-    with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
+    segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n, 2] (the halves of visual tokens that
+    show an answer token); told [B, K, 4] (the box that an answer tells, else NaN); under [B, N]; places, before
+    [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
     """
 
     grid: Grid
@@ -63,6 +64,7 @@ class Group:
     told: Tensor
     under: Tensor
     places: Tensor
+    before: Tensor
     boxes: Tensor
     boxed: Tensor
     picture: Tensor
@@ -94,23 +96,33 @@ def _centres(grid: Grid) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return (y + 0.5) / grid[0], (x + 0.5) / grid[1]
 
 
-def under_patches(scene: Scene, grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What lies under the middle of every patch [N], and the place in the code [N]; IGNORE where nobody knows."""
-    under, place = np.zeros(grid, np.int64), np.zeros(grid, np.int64)
+class Under(NamedTuple):
+    """What lies under the middle of every patch, int64 [N] in merge order, 0 for background, IGNORE where nobody knows:
+    its class, its place in the code, and the character of the code before it (1: it is the first)."""
+
+    what: NDArray[np.int64]
+    place: NDArray[np.int64]
+    before: NDArray[np.int64]
+
+
+def under_patches(scene: Scene, grid: Grid) -> Under:
+    """What lies under the patches of a scene."""
+    what, place, before = (np.zeros(grid, np.int64) for _ in range(3))
     if not scene.located and not scene.defects and not scene.characters:
-        under[:] = IGNORE if scene.names or scene.reading else 0
+        what[:] = IGNORE if scene.names or scene.reading else 0
     y, x = _centres(grid)
     for d in scene.defects:
         x1, y1, x2, y2 = d.box
         inside = (
             (x + 0.5 / grid[1] > x1) & (x - 0.5 / grid[1] < x2) & (y + 0.5 / grid[0] > y1) & (y - 0.5 / grid[0] < y2)
         )
-        under[inside] = 1 + CLASSES.index(d.name)
+        what[inside] = 1 + CLASSES.index(d.name)
     for character, index, (x1, y1, x2, y2) in scene.characters:
         inside = (x >= x1) & (x < x2) & (y + 0.4 / grid[0] > y1) & (y - 0.4 / grid[0] < y2)
-        under[inside] = 1 + len(CLASSES) + CHARACTERS.index(character)
+        what[inside] = 1 + len(CLASSES) + CHARACTERS.index(character)
         place[inside] = min(index + 1, PLACES - 1) if index >= 0 else IGNORE
-    return merge_order(under), merge_order(place)
+        before[inside] = (2 + CHARACTERS.index(scene.code[index - 1]) if index else 1) if index >= 0 else IGNORE
+    return Under(*(merge_order(one) for one in (what, place, before)))
 
 
 def token_halves(per_patch: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -271,7 +283,7 @@ def collate(grid: Grid, pictures: list[Scene], rows: list[Row], pad: int, teache
         return torch.from_numpy(np.stack([np.pad(a, (0, to - len(a)), constant_values=fill) for a in arrays]))
 
     positions = np.stack([np.pad(r.positions, ((0, 0), (0, length - len(r.ids)))) for r in rows], 1)
-    seen = [under_patches(p, grid) for p in pictures]
+    under = [under_patches(p, grid) for p in pictures]
     boxes = [_token_boxes(p, grid) for p in pictures]
     classes = [
         CLASSES.index(p.names[0])
@@ -287,12 +299,13 @@ def collate(grid: Grid, pictures: list[Scene], rows: list[Row], pad: int, teache
         positions=torch.from_numpy(positions),
         slots=padded([r.slots for r in rows], answers, 0),
         targets=padded([r.targets for r in rows], answers, IGNORE),
-        seen=torch.from_numpy(np.stack([np.pad(r.seen, ((0, answers - len(r.seen)), (0, 0))) for r in rows])),
+        seen=torch.from_numpy(np.stack([np.pad(r.seen, ((0, answers - len(r.seen)), (0, 0), (0, 0))) for r in rows])),
         told=torch.from_numpy(
             np.stack([np.pad(r.told, ((0, answers - len(r.told)), (0, 0)), constant_values=np.nan) for r in rows])
         ),
-        under=torch.from_numpy(np.stack([u for u, _ in seen])),
-        places=torch.from_numpy(np.stack([token_halves(p) for _, p in seen])),
+        under=torch.from_numpy(np.stack([one.what for one in under])),
+        places=torch.from_numpy(np.stack([token_halves(one.place) for one in under])),
+        before=torch.from_numpy(np.stack([token_halves(one.before) for one in under])),
         boxes=torch.from_numpy(np.stack([b for b, _ in boxes])),
         boxed=torch.from_numpy(np.stack([t for _, t in boxes])),
         picture=torch.tensor(classes),

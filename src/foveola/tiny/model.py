@@ -185,18 +185,26 @@ def read_layers(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Te
 def gaze(
     model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, mask: Tensor, slots: Tensor, layer: int
 ) -> Tensor:
-    """Where the first head of a decoder ``layer`` looks from ``slots`` [B, K]: logarithms of attention [B, K, L], from
-    the residual stream in front of the layer ``x`` [B, L, H]; positions and mask as in ``read_layers``."""
+    """Where two heads of a decoder ``layer`` look from ``slots`` [B, K]: logarithms of attention [B, 2, K, L], from the
+    residual stream in front of the layer ``x`` [B, L, H]; positions and mask as in ``read_layers``. Where there is more
+    than one group of keys, each has its own."""
     decoder = model.model.language_model
     inside = decoder.layers[layer]
     attention, size = inside.self_attn, inside.self_attn.head_dim
     h = F.rms_norm(x, x.shape[-1:], inside.input_layernorm.weight, decoder.config.rms_norm_eps)
-    q, k = (F.linear(h, p.weight[:size], p.bias[:size]) for p in (attention.q_proj, attention.k_proj))
-    cos, sin = decoder.rotary_emb(x, positions)
+    heads = [0, decoder.config.num_attention_heads // 2]
+    groups = [head // attention.num_key_value_groups for head in heads]
+    rows = torch.arange(size)
+    of_q, of_k = (torch.cat([n * size + rows for n in numbers]) for numbers in (heads, groups))
+    q, k = (
+        F.linear(h, p.weight[of], p.bias[of]).view(*h.shape[:2], 2, size).transpose(1, 2)
+        for p, of in ((attention.q_proj, of_q), (attention.k_proj, of_k))
+    )
+    cos, sin = (turn[:, None] for turn in decoder.rotary_emb(x, positions))
     q, k = _rotate(q, cos, sin), _rotate(k, cos, sin)
-    q = q.gather(1, slots[:, :, None].expand(-1, -1, size))
-    allowed = mask[:, 0].gather(1, slots[:, :, None].expand(-1, -1, mask.shape[-1]))
-    scores = (q @ k.transpose(1, 2) / math.sqrt(size)).masked_fill(~allowed, float("-inf"))
+    q = q.gather(2, slots[:, None, :, None].expand(-1, 2, -1, size))
+    allowed = mask.gather(2, slots[:, None, :, None].expand(-1, -1, -1, mask.shape[-1]))
+    scores = (q @ k.transpose(2, 3) / math.sqrt(size)).masked_fill(~allowed, float("-inf"))
     return scores.log_softmax(-1)
 
 
@@ -214,10 +222,10 @@ def read(model: Qwen2VLForConditionalGeneration, x: Tensor, positions: Tensor, m
 
 class AuxiliaryHeads(nn.Module):
     """Heads that only training uses: what lies under each patch and token, its place in the code, the box it belongs
-    to, the picture's class, the teacher's features; in the middle of the decoder the row and column of a token and its
-    place in the code; behind the layer that looks for an answer the box that it tells."""
+    to, the picture's class, the teacher's features; in the middle of the decoder the row and column of a token, its
+    place in the code and the character before it; behind the layer that looks for an answer the box that it tells."""
 
-    def __init__(self, shape: Shape, under: int, classes: int, places: int, teacher: int) -> None:
+    def __init__(self, shape: Shape, under: int, classes: int, places: int, before: int, teacher: int) -> None:
         super().__init__()
         self.under, self.places = under, places
         self.patch = nn.Linear(shape.vision_width, under)
@@ -229,3 +237,4 @@ class AuxiliaryHeads(nn.Module):
         self.spot = nn.Linear(shape.width, 2 * SPOTS)
         self.order = nn.Linear(shape.width, 2 * places)
         self.told = nn.Linear(shape.width, 4)
+        self.before = nn.Linear(shape.width, 2 * before)

@@ -25,7 +25,7 @@ from transformers import Qwen2VLForConditionalGeneration
 from foveola.exchange import Damaged
 from foveola.tiny import batches, labels, real, scenes
 from foveola.tiny.album import Album
-from foveola.tiny.batches import CLASSES, IGNORE, PLACES, UNDER, Grid, Group, Source
+from foveola.tiny.batches import BEFORE, CLASSES, IGNORE, PLACES, UNDER, Grid, Group, Source
 from foveola.tiny.lessons import Plan, draw_groups, rate_at
 from foveola.tiny.model import (
     SPOTS,
@@ -55,13 +55,11 @@ class Trainee(nn.Module):
     def __init__(self, shape: Shape, model: Qwen2VLForConditionalGeneration, packer: Packer) -> None:
         super().__init__()
         self.model = model
-        self.heads = AuxiliaryHeads(shape, UNDER, len(CLASSES) + 1, PLACES, Teacher.WIDTH)
+        self.heads = AuxiliaryHeads(shape, UNDER, len(CLASSES) + 1, PLACES, BEFORE, Teacher.WIDTH)
         self._picture_at = packer.picture_at
         # Most of a label is paper: what is printed on it counts more.
         self._under_weight: Tensor
-        self._place_weight: Tensor
         self.register_buffer("_under_weight", torch.tensor([0.15] + [1.0] * (UNDER - 1)), persistent=False)
-        self.register_buffer("_place_weight", torch.tensor([0.15] + [1.0] * (PLACES - 1)), persistent=False)
         self._ropes: dict[Grid, tuple[Tensor, Tensor]] = {}
 
     def rope(self, grid: Grid) -> tuple[Tensor, Tensor]:
@@ -87,7 +85,7 @@ class Trainee(nn.Module):
         losses = [
             _cross_entropy(heads.token(features).view(-1, heads.under), token_under.flatten(), self._under_weight),
             0.25 * _cross_entropy(heads.patch(states).flatten(0, 1), group.under.flatten(), self._under_weight),
-            0.5 * self._order_loss(heads.place, features, group),
+            0.5 * _halves_loss(heads.place, features, group.places),
         ]
         pooled = features.mean(1)
         if bool((group.picture != IGNORE).any()):
@@ -97,11 +95,6 @@ class Trainee(nn.Module):
         if group.teacher is not None:
             losses.append(1.5 * (1 - F.cosine_similarity(heads.teacher(pooled), group.teacher, -1).mean()))
         return torch.stack(losses).sum()
-
-    def _order_loss(self, head: nn.Module, states: Tensor, group: Group) -> Tensor:
-        """Which character of the code the halves of every visual token show, told by ``head`` from its state."""
-        told = head(states).view(-1, self.heads.places)
-        return _cross_entropy(told, group.places.flatten(), self._place_weight)
 
     def _spot_loss(self, states: Tensor, grid: Grid) -> Tensor:
         """Row and column of every visual token, and at the token behind the picture those of the last one.
@@ -127,19 +120,22 @@ class Trainee(nn.Module):
         table = self.model.model.language_model.embed_tokens
         x = table(group.ids)
         start, end = self._picture_at, self._picture_at + features.shape[1]
-        told = INTO_VISION * features + (1 - INTO_VISION) * features.detach()
-        x = torch.cat([x[:, :start], told, x[:, end:]], 1)
+        shown = INTO_VISION * features + (1 - INTO_VISION) * features.detach()
+        x = torch.cat([x[:, :start], shown, x[:, end:]], 1)
         mask = star_mask(group.segments)
         layers = list(read_layers(self.model, x, group.positions, mask))
         middle = (len(layers) - 1) // 2
         auxiliary = auxiliary + self._spot_loss(layers[middle][:, start : end + 1], group.grid)
-        # Counting goes from left to right, as the decoder's attention does.
-        auxiliary = auxiliary + self._order_loss(self.heads.order, layers[middle][:, start:end], group)
+        # Counting goes from left to right, as the decoder's attention does. Where it is off by one, the character
+        # before, which the answer has just said, still tells which comes next.
+        told_of = layers[middle][:, start:end]
+        auxiliary = auxiliary + _halves_loss(self.heads.order, told_of, group.places)
+        auxiliary = auxiliary + 0.5 * _halves_loss(self.heads.before, told_of, group.before)
         if middle + 1 < len(layers):
             auxiliary = auxiliary + 4 * told_loss(self.heads.told, layers[middle + 1], group)
             if bool(group.seen.any()):
                 logs = gaze(self.model, layers[middle], group.positions, mask, group.slots, middle + 1)
-                auxiliary = auxiliary + 0.5 * gaze_loss(logs[:, :, start:end], group.seen)
+                auxiliary = auxiliary + 0.5 * gaze_loss(logs, group.seen, start)
         out = final_norm(self.model, layers[-1])
         wanted = out.gather(1, group.slots[:, :, None].expand(-1, -1, out.shape[-1]))
         logits = F.linear(wanted, table.weight)
@@ -150,6 +146,15 @@ class Trainee(nn.Module):
 def _cross_entropy(logits: Tensor, targets: Tensor, weight: Tensor | None = None) -> Tensor:
     known = bool((targets != IGNORE).any())
     return F.cross_entropy(logits, targets, weight, ignore_index=IGNORE) if known else logits.sum() * 0
+
+
+def _halves_loss(head: nn.Module, states: Tensor, halves: Tensor) -> Tensor:
+    """What the halves of every visual token show [B, n, 2], told by ``head`` from its state; most of a picture is
+    background (0), and what is not counts more."""
+    told = head(states).view(halves.numel(), -1)
+    weight = torch.ones(told.shape[-1])
+    weight[0] = 0.15
+    return _cross_entropy(told, halves.flatten(), weight)
 
 
 def answer_loss(logits: Tensor, targets: Tensor, turns: Tensor) -> Tensor:
@@ -166,14 +171,22 @@ def answer_loss(logits: Tensor, targets: Tensor, turns: Tensor) -> Tensor:
     return (loss * weight.flatten()).sum() / weight.sum()
 
 
-def gaze_loss(logs: Tensor, seen: Tensor) -> Tensor:
-    """How little of a head's attention falls on what shows the answer: log attention [B, K, n] on visual tokens, seen
-    [B, K, n] → the mean of -log of the share on what is seen, over the answer tokens of which it is known.
+def gaze_loss(logs: Tensor, seen: Tensor, start: int) -> Tensor:
+    """How little of two heads' attention falls on what shows the answer: log attention [B, 2, K, L] on all tokens, the
+    visual ones from ``start``, and the halves of these that show it, seen [B, K, n, 2] → the mean over heads, and over
+    the answer tokens of which it is known, of -log of the share on what is seen.
 
-    Where to look for an answer is the hardest part of it to find by itself, and here it is known.
+    Where to look for an answer is the hardest part of it to find by itself, and here it is known. The first head looks
+    at what tokens show in their left half, the second at the right: a token shows two or three characters of small
+    print, and one head would bring all of them. Where nothing is seen in its half, a head looks away from the picture.
     """
-    known = seen.any(-1)
-    share = logs[known].masked_fill(~seen[known], float("-inf")).logsumexp(-1)
+    known = seen.flatten(2).any(-1)[:, None].expand(-1, 2, -1)
+    end = start + seen.shape[2]
+    wanted = logs.new_zeros(logs.shape, dtype=torch.bool)
+    wanted[..., start:end] = seen.movedim(-1, 1)
+    away = ~wanted.any(-1, keepdim=True).expand_as(wanted).clone()
+    away[..., start:end] = False
+    share = logs.masked_fill(~(wanted | away), float("-inf"))[known].logsumexp(-1)
     return -share.mean()
 
 

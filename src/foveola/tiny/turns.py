@@ -114,7 +114,7 @@ def asked_about(scene: Scene, rng: random.Random, count: int) -> list[Asked]:
     for task in chosen:
         question, answer = one_turn(task, scene, rng.choice(("en", "zh")), rng)
         box = scene.defects[0].box if task in ("where", "box") and len(scene.defects) == 1 else None
-        turns.append(Asked(question, answer, _seen(task, scene), box))
+        turns.append(Asked(question, answer, _seen(task, scene, answer), box))
     return turns
 
 
@@ -126,31 +126,34 @@ def turns_for(scene: Scene, rng: random.Random, count: int) -> Turns:
 _ABOUT_DEFECTS = ("defect", "where", "box", "verdict", "clean", "describe")
 
 
-def _seen(task: str, scene: Scene) -> tuple[tuple[Box, ...], ...]:
+def _seen(task: str, scene: Scene, answer: str) -> tuple[tuple[Box, ...], ...]:
     if task == "code":
         return tuple((box,) for _, _, box in scene.characters)
+    if task == "char":
+        return (tuple(box for character, _, box in scene.characters if character == answer),)
     if task in _ABOUT_DEFECTS and scene.located and scene.defects:
         return (tuple(d.box for d in scene.defects),)
     return ()
 
 
-def tokens_in(boxes: tuple[Box, ...], rows: int, columns: int) -> NDArray[np.bool_]:
-    """Which of ``rows`` x ``columns`` visual tokens show a fifth of a box or are covered by it to a fifth [n]."""
-    y, x = np.mgrid[0:rows, 0:columns]
-    shown = np.zeros((rows, columns), bool)
+def halves_in(boxes: tuple[Box, ...], rows: int, columns: int) -> NDArray[np.bool_]:
+    """Which left and right halves of ``rows`` x ``columns`` visual tokens show a fifth of a box or are covered by it to
+    a fifth [n, 2]."""
+    y, x = np.mgrid[0:rows, 0 : 2 * columns]
+    shown = np.zeros((rows, 2 * columns), bool)
     for x1, y1, x2, y2 in boxes:
-        wide = np.minimum((x + 1) / columns, x2) - np.maximum(x / columns, x1)
+        wide = np.minimum((x + 1) / (2 * columns), x2) - np.maximum(x / (2 * columns), x1)
         high = np.minimum((y + 1) / rows, y2) - np.maximum(y / rows, y1)
-        least = 0.2 * min((x2 - x1) * (y2 - y1), 1 / (rows * columns))
+        least = 0.2 * min((x2 - x1) * (y2 - y1), 1 / (2 * rows * columns))
         shown |= wide.clip(0) * high.clip(0) > least
-    return shown.reshape(-1)
+    return shown.reshape(-1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One packed training row: ids, segments (0 picture, 1.. turns, -1 padding) [L], positions [3, L], and for every
-    answer token the slot that predicts it, its id [K], the visual tokens that show it [K, n] (none: unknown), and the
-    box that the answer tells [K, 4] (NaN: none)."""
+    answer token the slot that predicts it, its id [K], the halves of visual tokens that show it [K, n, 2] (none:
+    unknown), and the box that the answer tells [K, 4] (NaN: none)."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
@@ -213,15 +216,15 @@ class Packer:
             segments += [number] * len(line)
             chunks.append(np.tile(np.arange(len(line)) + after, (3, 1)))
         ids_, segments_, slots_, targets_ = (np.asarray(x, np.int64) for x in (ids, segments, slots, targets))
-        shown = np.stack(seen) if seen else np.zeros((0, grid[0] * grid[1] // 4), bool)
+        shown = np.stack(seen) if seen else np.zeros((0, grid[0] * grid[1] // 4, 2), bool)
         return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_, shown, np.concatenate(told))
 
 
 def _shown(turn: Asked, count: int, rows: int, columns: int) -> list[NDArray[np.bool_]]:
-    """For each of ``count`` answer tokens, of which the last is the end, the visual tokens that show it."""
-    nothing = np.zeros(rows * columns, bool)
+    """For each of ``count`` answer tokens, of which the last is the end, the halves of visual tokens that show it."""
+    nothing = np.zeros((rows * columns, 2), bool)
     if len(turn.seen) == count - 1:
-        return [*(tokens_in(boxes, rows, columns) for boxes in turn.seen), nothing]
+        return [*(halves_in(boxes, rows, columns) for boxes in turn.seen), nothing]
     if len(turn.seen) == 1:
-        return [tokens_in(turn.seen[0], rows, columns)] * (count - 1) + [nothing]
+        return [halves_in(turn.seen[0], rows, columns)] * (count - 1) + [nothing]
     return [nothing] * count
