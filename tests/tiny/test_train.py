@@ -222,5 +222,7 @@ def test_what_an_answer_tells_of_a_place_is_held_against_its_state():
     assert float(told_loss(torch.nn.Identity(), states, group)) == pytest.approx(0, abs=1e-6)
     group.told[0, 0, 0] = 0.6  # one of four numbers is 0.4 off
     assert float(told_loss(torch.nn.Identity(), states, group)) == pytest.approx((0.4 - 0.025) / 4)
+    group.told[0, 0, 1:] = float("nan")  # an answer that tells one edge
+    assert float(told_loss(torch.nn.Identity(), states, group)) == pytest.approx(0.4 - 0.025)
     group.told[:] = float("nan")
     assert float(told_loss(torch.nn.Identity(), states, group)) == 0

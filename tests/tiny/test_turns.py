@@ -125,6 +125,29 @@ def test_answers_that_are_no_place_tell_no_box(tmp_path):
         assert np.isnan(row.told).all()
 
 
+def test_the_digits_of_a_box_look_along_their_edge_and_tell_it(tmp_path):
+    packer = turns.Packer(train_tokenizer(tmp_path))
+    asked = next(t for t in turns.asked_about(PIT, random.Random(0), 4) if t.answer.startswith("(1"))
+    row = packer.pack((8, 8), [asked])
+    assert len(row.targets) == len("(100,100),(200,200)") + 1, "every character is a token"
+    left, top, right, bottom = (row.seen[i] for i in (1, 5, 11, 15))
+    for number in range(1, 4):
+        assert (row.seen[number] == left).all()
+        assert (row.seen[4 + number] == top).all()
+    # the pit lies at 0.1 to 0.2: its left edge in the first half of the first column of tokens, its right in the second
+    assert left.tolist() == [[True, False]] + [[False, False]] * 15
+    assert top.tolist() == [[True, True]] + [[False, False]] * 15
+    assert right.tolist() == [[False, True]] + [[False, False]] * 15
+    assert bottom.tolist() == top.tolist()
+    assert not row.seen[[0, 4, 8, 9, 10, 14, 18, 19]].any(), "brackets and commas are seen nowhere"
+    told = [np.nan] * 4
+    for slots, edge in (((1, 2, 3), 0), ((5, 6, 7), 1), ((11, 12, 13), 2), ((15, 16, 17), 3)):
+        one = [*told[:edge], PIT.defects[0].box[edge], *told[edge + 1 :]]
+        for slot in slots:
+            assert row.told[slot].tolist() == pytest.approx(one, nan_ok=True)
+    assert np.isnan(row.told[[0, 4, 19]]).all()
+
+
 def test_half_a_token_shows_a_box_from_a_fifth_on():
     def shown(x1: float, x2: float) -> list[list[bool]]:
         return turns.halves_in(((x1, 0.0, x2, 0.5),), 2, 2)[:2].tolist()

@@ -49,7 +49,7 @@ class Group:
 
     Tensors: patches [B, N, 588], or in their place what the tower's blocks say of them, states [B, N, width]; ids,
     segments [B, L]; positions [3, B, L]; slots, targets [B, K]; seen [B, K, n, 2] (the halves of visual tokens that
-    show an answer token); told [B, K, 4] (the box that an answer tells, else NaN); under [B, N]; places, before
+    show an answer token); told [B, K, 4] (the edges of a box that it tells, else NaN); under [B, N]; places, before
     [B, n, 2]; boxes [B, n, 4] with a mask [B, n]; picture [B]; teacher [B, 1280] or None.
     """
 

@@ -191,17 +191,19 @@ def gaze_loss(logs: Tensor, seen: Tensor, start: int) -> Tensor:
 
 
 def told_loss(head: nn.Module, states: Tensor, group: Group) -> Tensor:
-    """How far the box that ``head`` reads from the states of answer slots is from the one that the answer tells, in
-    shares of the picture; ``states`` [B, L, H] from behind the layer that looks for the answer.
+    """How far the edges of a box that ``head`` reads from the states of answer slots are from those that the answer
+    tells, in shares of the picture; ``states`` [B, L, H] from behind the layer that looks for the answer.
 
     Digits are learnt one by one and do not know that 499 is next to 500; this number does. States are normed first, as
     the layer behind norms them: of the bare ones a few directions are so long that the others do not come through.
     """
-    known = ~group.told.isnan().any(-1)
-    at = states.gather(1, group.slots[:, :, None].expand(-1, -1, states.shape[-1]))[known]
+    known = ~group.told.isnan()
+    some = known.any(-1)
+    at = states.gather(1, group.slots[:, :, None].expand(-1, -1, states.shape[-1]))[some]
     if not len(at):
         return states.sum() * 0
-    return F.smooth_l1_loss(head(F.rms_norm(at, at.shape[-1:])), group.told[known], beta=0.05)
+    told, wanted, known = head(F.rms_norm(at, at.shape[-1:])), group.told[some], known[some]
+    return F.smooth_l1_loss(told[known], wanted[known], beta=0.05)
 
 
 def star_mask(segments: Tensor) -> Tensor:

@@ -24,13 +24,14 @@ Turns = list[tuple[str, str]]
 
 
 class Asked(NamedTuple):
-    """A turn, and where its answer is seen: the boxes that each token of the answer looks at, or one entry for all of
-    them, or none where nobody knows. ``box`` is what an answer about one place tells, in words or numbers."""
+    """A turn; where its answer is seen: the boxes that each token of the answer looks at (none: nobody knows), or one
+    entry for all of them; and what each token, or all of them, tells of a place: its box, NaN for edges that it does
+    not tell."""
 
     question: str
     answer: str
     seen: tuple[tuple[Box, ...], ...] = ()
-    box: Box | None = None
+    told: tuple[Box, ...] = ()
 
 
 def _defect_tasks(scene: Scene) -> list[tuple[str, float]]:
@@ -113,8 +114,11 @@ def asked_about(scene: Scene, rng: random.Random, count: int) -> list[Asked]:
     turns = []
     for task in chosen:
         question, answer = one_turn(task, scene, rng.choice(("en", "zh")), rng)
-        box = scene.defects[0].box if task in ("where", "box") and len(scene.defects) == 1 else None
-        turns.append(Asked(question, answer, _seen(task, scene, answer), box))
+        if task == "box" and scene.defects:
+            turns.append(Asked(question, answer, *_edge_by_edge(answer, scene.defects[0].box)))
+            continue
+        told = (scene.defects[0].box,) if task == "where" and len(scene.defects) == 1 else ()
+        turns.append(Asked(question, answer, _seen(task, scene, answer), told))
     return turns
 
 
@@ -123,7 +127,35 @@ def turns_for(scene: Scene, rng: random.Random, count: int) -> Turns:
     return [(turn.question, turn.answer) for turn in asked_about(scene, rng, count)]
 
 
-_ABOUT_DEFECTS = ("defect", "where", "box", "verdict", "clean", "describe")
+_ABOUT_DEFECTS = ("defect", "where", "verdict", "clean", "describe")
+_THIN = 0.02
+
+
+def _edge_by_edge(answer: str, box: Box) -> tuple[tuple[tuple[Box, ...], ...], tuple[Box, ...]]:
+    """What each character of the answer ``(x1,y1),(x2,y2)`` looks at and tells: digits look along their edge of the
+    box, and tell where it lies."""
+    edges = [_along(box, edge) for edge in range(4)]
+    seen, told, edge = [], [], 0
+    for character in answer:
+        of_edge = character.isdigit()
+        seen.append(edges[edge] if of_edge else ())
+        told.append(tuple(v if of_edge and i == edge else float("nan") for i, v in enumerate(box)))
+        edge += character == ","
+    return tuple(seen), tuple(told)  # type: ignore[arg-type]
+
+
+def _along(box: Box, edge: int) -> tuple[Box, ...]:
+    """An edge of ``box`` (0 left, 1 top, 2 right, 3 bottom) in five thin pieces, so that every token shows a fifth of
+    one; half of their thickness lies on either side."""
+    across, along = edge % 2, 1 - edge % 2
+    start, step = box[along], (box[along + 2] - box[along]) / 5
+    pieces = []
+    for number in range(5):
+        piece = [0.0] * 4
+        piece[across], piece[across + 2] = box[edge] - _THIN / 2, box[edge] + _THIN / 2
+        piece[along], piece[along + 2] = start + number * step, start + (number + 1) * step
+        pieces.append((piece[0], piece[1], piece[2], piece[3]))
+    return tuple(pieces)
 
 
 def _seen(task: str, scene: Scene, answer: str) -> tuple[tuple[Box, ...], ...]:
@@ -153,7 +185,7 @@ def halves_in(boxes: tuple[Box, ...], rows: int, columns: int) -> NDArray[np.boo
 class Row:
     """One packed training row: ids, segments (0 picture, 1.. turns, -1 padding) [L], positions [3, L], and for every
     answer token the slot that predicts it, its id [K], the halves of visual tokens that show it [K, n, 2] (none:
-    unknown), and the box that the answer tells [K, 4] (NaN: none)."""
+    unknown), and the box that it tells [K, 4] (NaN: not)."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
@@ -211,13 +243,23 @@ class Packer:
             slots += [len(ids) + len(asked) - 1 + i for i in range(len(said))]
             targets += said
             seen += _shown(turn, len(said), grid[0] // 2, grid[1] // 2)
-            told.append(np.tile(np.asarray(turn.box or (np.nan,) * 4, np.float32), (len(said), 1)))
+            told.append(_told(turn, len(said)))
             ids += line
             segments += [number] * len(line)
             chunks.append(np.tile(np.arange(len(line)) + after, (3, 1)))
         ids_, segments_, slots_, targets_ = (np.asarray(x, np.int64) for x in (ids, segments, slots, targets))
         shown = np.stack(seen) if seen else np.zeros((0, grid[0] * grid[1] // 4, 2), bool)
         return Row(ids_, segments_, np.concatenate(chunks, 1), slots_, targets_, shown, np.concatenate(told))
+
+
+def _told(turn: Asked, count: int) -> NDArray[np.float32]:
+    """For each of ``count`` answer tokens, of which the last is the end, what it tells of a place [count, 4]."""
+    found = np.full((count, 4), np.nan, np.float32)
+    if len(turn.told) == 1:
+        found[:] = turn.told[0]
+    elif len(turn.told) == count - 1:
+        found[:-1] = turn.told
+    return found
 
 
 def _shown(turn: Asked, count: int, rows: int, columns: int) -> list[NDArray[np.bool_]]:
