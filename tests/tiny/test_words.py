@@ -63,3 +63,17 @@ def test_cells_come_in_reading_order():
 def test_a_description_names_material_defect_and_place():
     assert words.describe("magnetic tile", ["crack"], [0], "en") == "A magnetic tile with crack at the top left."
     assert words.describe("magnetic tile", [], [], "en") == "A magnetic tile with no defect."
+
+
+def test_a_thinned_question_lacks_a_turn_of_phrase_and_never_what_it_is_about():
+    rng = random.Random(0)
+    asked = "Please determine what kind of flaw we are looking at."
+    thinned = {words.thinned(asked, rng) for _ in range(60)}
+    assert len(thinned) > 8
+    assert asked not in thinned
+    for one in thinned:
+        assert 8 <= len(one.split()) <= 9
+        assert "flaw" in one
+    assert all("3?" in words.thinned("Which character is at position 3?", rng) for _ in range(40))
+    assert words.thinned("Where is it?", rng) == "Where is it?"
+    assert words.thinned("请问这个零件上有什么缺陷?", rng) == "请问这个零件上有什么缺陷?"

@@ -28,6 +28,8 @@ PLACES = 9
 BEFORE = 2 + len(CHARACTERS)
 VIEWS = 10
 IGNORE = -100
+# Share of the questions that lack words.
+THIN = 0.3
 # How many defects a scene has, as shares from none upwards.
 COUNTS = (0.17, 0.6, 0.12, 0.07, 0.04)
 
@@ -263,7 +265,9 @@ class Source:
 
     def ask(self, grid: Grid, drawn: Drawn, turns: int, talk: random.Random) -> Group:
         """``turns`` questions about each of the pictures, drawn with ``talk``."""
-        rows = [self._packer.pack(grid, asked_about(p, talk, turns) if turns else []) for p in drawn.pictures]
+        rows = [
+            self._packer.pack(grid, asked_about(p, talk, turns, thin=THIN) if turns else []) for p in drawn.pictures
+        ]
         return collate(grid, drawn.pictures, rows, self._packer.pad, drawn.features)
 
 

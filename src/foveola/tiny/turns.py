@@ -99,8 +99,9 @@ def one_turn(task: str, scene: Scene, lang: Lang, rng: random.Random, split: wor
     return question, answer
 
 
-def asked_about(scene: Scene, rng: random.Random, count: int) -> list[Asked]:
-    """``count`` turns of fitting tasks in both languages; a label's code always comes first."""
+def asked_about(scene: Scene, rng: random.Random, count: int, *, thin: float = 0.0) -> list[Asked]:
+    """``count`` turns of fitting tasks in both languages; a label's code always comes first. A share ``thin`` of the
+    questions lack words (``words.thinned``)."""
     if scene.code:
         tasks = _label_tasks(scene)
         first = ["code"]
@@ -114,6 +115,8 @@ def asked_about(scene: Scene, rng: random.Random, count: int) -> list[Asked]:
     turns = []
     for task in chosen:
         question, answer = one_turn(task, scene, rng.choice(("en", "zh")), rng)
+        if thin and rng.random() < thin:
+            question = words.thinned(question, rng)
         if task == "box" and scene.defects:
             turns.append(Asked(question, answer, *_edge_by_edge(answer, scene.defects[0].box)))
             continue

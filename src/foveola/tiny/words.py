@@ -83,6 +83,25 @@ def _vary(text: str, lang: Lang, rng: random.Random) -> str:
     return text
 
 
+_NAMED = frozenset(
+    word
+    for phrase in (*_SLOTS["D"], *_SLOTS["Ds"], *_SLOTS["CODE"], *DEFECTS_ZH, *MATERIALS_ZH, *VERDICTS_ZH)
+    for word in phrase.split()
+)
+
+
+def thinned(text: str, rng: random.Random) -> str:
+    """An English question without one or two of its words; those that name a thing, and numbers, stay. What is asked
+    for must not hang on a turn of phrase; others will ask in words that training has not seen."""
+    found = text.split(" ")
+    loose = [i for i, word in enumerate(found) if word.strip("?.,").lower() not in _NAMED and word.isascii()]
+    loose = [i for i in loose if not any(c.isdigit() for c in found[i])]
+    if len(found) < 5 or len(loose) < 3:
+        return text
+    gone = set(rng.sample(loose, rng.choice((1, 1, 2))))
+    return " ".join(word for i, word in enumerate(found) if i not in gone)
+
+
 def say_defects(names: list[str], lang: Lang) -> str:
     """'scratch, pit' in the given order without repeats; 'no defect' for none."""
     unique = list(dict.fromkeys(names)) or [CLEAN]
