@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="the workshop is not installed")
 
 from foveola.artifact import Bundle, Checkpoint, write_checkpoint  # noqa: E402
 from foveola.compress.cut import Costs, decide  # noqa: E402
-from foveola.compress.example import predicted  # noqa: E402
+from foveola.compress.example import predicted, text_example  # noqa: E402
 from foveola.compress.masks import Search, gather_importance, gather_moments, search_gates  # noqa: E402
 from foveola.compress.prune import PruneOptions, finding_of, prune_model, write_narrowed  # noqa: E402
 from foveola.compress.recipe import recipe_of  # noqa: E402
@@ -125,6 +125,30 @@ def test_options_that_do_not_fit_are_told() -> None:
         PruneOptions(chip="abacus")
     with pytest.raises(Invalid, match="kinds names 'toes'; expected channels, heads or both"):
         PruneOptions(kinds=("toes",))
+    for settings, message in (
+        ({"share": float("nan")}, "share is nan; expected a share between 0 and 1"),
+        ({"share": 1.0}, "share is 1.0; expected a share between 0 and 1"),
+        ({"recover_steps": -1}, "recover_steps is -1; expected 0 or more"),
+        ({"ridge": float("inf")}, "ridge is inf; expected a number above 0"),
+        ({"a": 1.5}, "a is 1.5; expected a share from 0 to 1"),
+        ({"rows": {"tail": 3}}, "rows has tail = 3; expected vision or decoder, at least 1"),
+    ):
+        with pytest.raises(Invalid, match=message):
+            PruneOptions(**settings)
+
+
+def test_texts_without_a_picture_are_worth_something_to_the_decoder_alone() -> None:
+    model, family, config = _parts()
+    ids = torch.randint(10, 60, (12,))
+    text = text_example(ids)
+    alone = gather_importance(model, unit_groups(model, family, config), [text]).fisher()
+    halves = {group.name: group.half for group in unit_groups(model, family, config)}
+    assert all(bool(score.any()) == (halves[name] == "decoder") for name, score in alone.items())
+    both = gather_importance(model, unit_groups(model, family, config), [text, example(model, 0)]).fisher()
+    assert all(bool(score.any()) for score in both.values())
+    with pytest.raises(Invalid, match="no calibration sample has a picture, and the vision tower is to be pruned"):
+        prune_model(model, family, config, [text], PruneOptions())
+    prune_model(model, family, config, [text, text], PruneOptions(halves=("decoder",)))
 
 
 def test_moments_are_those_of_what_the_consumer_reads() -> None:

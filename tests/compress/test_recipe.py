@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -93,6 +94,21 @@ def test_what_is_wrong_with_a_recipe_is_said(text: str, message: str, tmp_path: 
     assert caught.value.message.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\nrecipe = 1 / 0", "recipe.py fails in line 2: ZeroDivisionError('division by zero'). Correct it."),
+        ("recip e", "recipe.py fails in line 1: SyntaxError("),
+        ("import nothing_of_that_name", "recipe.py fails in line 1: ModuleNotFoundError("),
+    ],
+)
+def test_a_recipe_in_python_that_fails_is_told_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text(text)
+    with pytest.raises(Invalid) as caught:
+        load_recipe(tmp_path / "recipe.py")
+    assert caught.value.message.startswith(message)
+
+
 def test_tables_become_nested_options() -> None:
     made = build(Options, {"needed": "x", "inner": {"bits": 8, "damping": 1}, "sizes": [1, 2], "limit": 3}, "here")
     assert made == Options("x", Inner(8, 1.0), "a", (1, 2), 3)
@@ -109,6 +125,9 @@ def test_tables_become_nested_options() -> None:
         ({"needed": "x", "limit": True}, "limit of here is True; expected a whole number."),
         ({"needed": "x", "inner": 3}, "inner of here is 3; expected a table."),
         ({"needed": "x", "inner": {"bits": 5}}, "inner of here: bits is 5; expected 4 or 8."),
+        ({"needed": "x", "half": {"bits": 5}}, "half of here: bits is 5; expected 4 or 8."),
+        ({"needed": "x", "half": {"bits": "4"}}, "bits of half of here is '4'; expected a whole number."),
+        ({"needed": "x", "inner": {"damping": math.nan}}, "damping of inner of here is nan; expected a finite number."),
     ],
 )
 def test_a_setting_of_another_kind_is_refused(table: dict[str, object], message: str) -> None:

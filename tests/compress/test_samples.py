@@ -48,7 +48,7 @@ def test_samples_become_what_the_model_takes(checkpoint: Path, tmp_path: Path) -
 
 
 def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
-    assert parse_samples(write(tmp_path, {"text": "a"}, "")) == [Sample(text="a")]
+    assert parse_samples(write(tmp_path, {"text": "a"}, "")) == [Sample(text="a", where="line 1 of samples.jsonl")]
     for line, message in (
         ("[1]", "line 2 of samples.jsonl is no JSON object of texts; expected text, prompt, answer, image."),
         ({"text": 1}, "line 2 of samples.jsonl is no JSON object of texts; expected text, prompt, answer, image."),
@@ -62,5 +62,31 @@ def test_a_line_that_is_wrong_is_named(tmp_path: Path) -> None:
         with pytest.raises(Invalid) as caught:
             parse_samples(write(tmp_path, {"text": "a"}, line))
         assert caught.value.message == message
+    for raw, message in (
+        (b'{"text": "caf\xe9"}', "line 1 of x.jsonl is no UTF-8; save the file in that encoding."),
+        (b"[" * 100_000, "line 1 of x.jsonl is no JSON object of texts; expected text, prompt, answer, image."),
+        (b'{"text": " "}', "text of line 1 of x.jsonl is empty; write what it says, or leave the line out."),
+        (
+            b'{"text": "\\ud800 abc"}',
+            "text of line 1 of x.jsonl holds half a character (a lone surrogate); write it whole.",
+        ),
+    ):
+        (tmp_path / "x.jsonl").write_bytes(raw)
+        with pytest.raises(Invalid) as caught:
+            parse_samples(tmp_path / "x.jsonl")
+        assert caught.value.message == message
+    (tmp_path / "x.jsonl").write_bytes('\ufeff{"text": "one\u2028line"}\r\n{"text": "two"}'.encode())
+    assert [one.text for one in parse_samples(tmp_path / "x.jsonl")] == ["one\u2028line", "two"]
     with pytest.raises(Invalid, match="samples.jsonl holds no samples; write one JSON object a line."):
         parse_samples(write(tmp_path, ""))
+
+
+def test_samples_that_the_model_cannot_take_are_named(checkpoint: Path, tmp_path: Path) -> None:
+    opened = Checkpoint.open(checkpoint)
+    family = family_of(opened.config)
+    with pytest.raises(Invalid, match=r"text of line 1 of samples.jsonl is one token, and there is nothing to predict"):
+        read_examples(write(tmp_path, {"text": "A"}), opened, family)
+    (tmp_path / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    line = {"prompt": "What is it?", "answer": "a pit", "image": "cut.png"}
+    with pytest.raises(Invalid, match=r"^line 2 of samples.jsonl: the picture cut.png cannot be used\. "):
+        read_examples(write(tmp_path, {"text": "some words"}, line), opened, family)

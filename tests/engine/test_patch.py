@@ -106,6 +106,7 @@ def test_one_layer_by_its_path(engine: Engine, weights: dict[str, Any]) -> None:
     assert done.tensors == len(part) == 4
     again = engine.replace_submodule(module_path="visual.blocks.1.mlp", new_state_dict=part)
     assert again.model_hash == done.model_hash  # the same weights have the same name
+    assert engine.rollback().model_hash == done.before  # what was sent twice took no place
 
 
 def test_under_load_nobody_fails_and_no_reply_is_of_both(engine: Engine, weights: dict[str, Any]) -> None:
@@ -151,6 +152,7 @@ def test_what_does_not_fit_changes_nothing(engine: Engine, weights: dict[str, An
     refused({**tower, "blocks.9.norm1.weight": np.zeros(64)}, r"1 are not the module's \(blocks.9.norm1.weight\)")
     refused({**tower, name: np.zeros(63)}, r"the new weights fill \[63\], the graph has \[64\]")
     refused({**tower, name: np.full(64, np.nan)}, "holds values that are no finite numbers")
+    refused({**tower, name: np.full(64, 1e300)}, "holds values that are beyond what float32 holds")
     refused({**tower, name: np.full(64, "x")}, "expected numbers")
     refused({"other": np.zeros(1)}, "holds none of the .* parameters of visual", strict=False)
     refused(

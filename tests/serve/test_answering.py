@@ -140,7 +140,7 @@ async def test_an_answer_that_takes_too_long_is_cut_off() -> None:
         assert answer.gate is not None
         answer.gate.release()
         stream = await Call(table.app, BODY, query="stream=1", headers=JSON).done()
-    assert whole.status == 503
+    assert whole.status == 504
     assert json.loads(whole.body)["error"]["code"] == "answer_timeout"
     assert events(stream.body.decode())[-1][1]["error"]["code"] == "answer_timeout"
     assert answer.running == 0

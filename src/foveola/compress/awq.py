@@ -7,6 +7,7 @@ give, each layer keeps what errs least on samples that none of them has seen.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,10 +46,10 @@ class HalfOptions:
             raise ValueError(f"bits is {self.bits}; expected 4 or 8")
         if self.group not in (16, 32, 64, 128, 256):
             raise ValueError(f"group is {self.group}; expected 16, 32, 64, 128 or 256")
-        if self.ratios < 1 or self.damping <= 0 or self.refits < 0:
+        if self.ratios < 1 or not 0 < self.damping <= 1 or self.refits < 0:
             raise ValueError(
-                f"ratios is {self.ratios}, damping {self.damping}, refits {self.refits}; expected at least 1, above 0, "
-                "and 0 or more"
+                f"ratios is {self.ratios}, damping {self.damping}, refits {self.refits}; expected at least 1, above 0 "
+                "and up to 1, and 0 or more"
             )
 
 
@@ -61,8 +62,8 @@ class TokenShares:
     answer: float = 1.0
 
     def __post_init__(self) -> None:
-        if min(self.vision, self.prompt, self.answer) <= 0:
-            raise ValueError("a share is 0 or less; every modality weighs something")
+        if not all(0 < share < math.inf for share in (self.vision, self.prompt, self.answer)):
+            raise ValueError("a share is no number above 0; every modality weighs something")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,12 +44,12 @@ def gather_importance(
                 stack.callback(consumer.register_forward_pre_hook(gates[group.name].hook).remove)
             logits, targets = predicted(model, example)
             loss = F.cross_entropy(logits, targets)
-            values = [gates[group.name].values for group in groups]
-            assert all(value is not None for value in values)
-            found = torch.autograd.grad(loss, [v for v in values if v is not None], allow_unused=True)
+            passed = [group for group in groups if gates[group.name].values is not None]  # texts pass by the tower
+            values = [v for group in passed if (v := gates[group.name].values) is not None]
+            found = torch.autograd.grad(loss, values, allow_unused=True)
         by: dict[str, dict[str, Tensor]] = {"vision": {}, "text": {}}
-        for group, gradient in zip(groups, found, strict=True):
-            if gradient is None:  # a text without a picture does not pass through the tower
+        for group, gradient in zip(passed, found, strict=True):
+            if gradient is None:
                 continue
             if group.half == "vision":
                 by["vision"][group.name] = gradient.reshape(-1, group.count).sum(0)

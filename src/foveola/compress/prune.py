@@ -7,6 +7,7 @@ under a cost table) → cut → closed-form repair → short recovery. What is l
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,19 @@ class PruneOptions:
                 f"kinds names {repr(unknown[0]) if unknown else 'nothing'}; expected channels, heads or both.",
                 field="kinds",
             )
+        if not 0 < self.share < 1:
+            raise Invalid(f"share is {self.share}; expected a share between 0 and 1, such as 0.3.", field="share")
+        for name in ("block", "search_steps", "recover_steps"):
+            if getattr(self, name) < 0:
+                raise Invalid(f"{name} is {getattr(self, name)}; expected 0 or more.", field=name)
+        for name in ("ridge", "recover_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise Invalid(f"{name} is {getattr(self, name)}; expected a number above 0.", field=name)
+        if not 0 <= self.a <= 1:
+            raise Invalid(f"a is {self.a}; expected a share from 0 to 1, such as 0.3.", field="a")
+        for half, rows in (self.rows or {}).items():
+            if half not in HALVES or rows < 1:
+                raise Invalid(f"rows has {half} = {rows}; expected {' or '.join(HALVES)}, at least 1.", field="rows")
 
     @property
     def rows_of(self) -> Mapping[str, int]:
@@ -118,6 +132,12 @@ def prune_model(
 ) -> Pruned:
     """Prune ``model`` in place. Raises ``Invalid`` for a share that the layers do not allow."""
     groups = [g for g in unit_groups(model, family, config, options.halves) if g.kind in options.kinds]
+    if any(g.half == "vision" for g in groups) and not any(bool(one.is_vision.any()) for one in examples):
+        raise Invalid(
+            "no calibration sample has a picture, and the vision tower is to be pruned; give some, or "
+            'halves = ["decoder"].',
+            field="halves",
+        )
     chip = chip_of(options.chip)
     tile, channels = chip.tile(options.precision), chip.channels(options.precision)
     count = len(examples)

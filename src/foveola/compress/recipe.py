@@ -21,6 +21,7 @@ import dataclasses
 import json
 import runpy
 import tomllib
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any
 
 from foveola.compress.settings import build
 from foveola.compress.steps import Step, step_class
-from foveola.exchange import Invalid
+from foveola.exchange import Invalid, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,10 @@ def _samples(document: Mapping[str, Any], folder: Path) -> Path | None:
         raise Invalid("calibration of the recipe is a table: write [calibration] above samples.", field="calibration")
     samples = folder / build(_Calibration, table, "calibration").samples
     if not samples.is_file():
-        raise Invalid(f"the calibration samples {samples.name} do not exist; name a .jsonl file.", field="samples")
+        lacks = "are no file" if samples.exists() else "do not exist"
+        raise Invalid(
+            f"the calibration samples {samples.name or samples} {lacks}; name a .jsonl file.", field="samples"
+        )
     return samples
 
 
@@ -113,8 +117,19 @@ def _step(number: int, table: object) -> Step:
     return build(step_class(name), options, f"step {number} ({name})")
 
 
+def _line_of(error: Exception, path: Path) -> str:
+    lines = [error.lineno] if isinstance(error, SyntaxError) else []
+    lines += [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f" in line {lines[-1]}" if lines else ""
+
+
 def _from_python(path: Path) -> Recipe:
-    made = runpy.run_path(str(path)).get("recipe")
+    try:
+        made = runpy.run_path(str(path)).get("recipe")
+    except Refusal:
+        raise
+    except Exception as error:  # noqa: BLE001  the recipe is the user's code, and may fail with anything
+        raise Invalid(f"{path.name} fails{_line_of(error, path)}: {error!r}. Correct it.", field="recipe") from None
     if not isinstance(made, Recipe):
         raise Invalid(f"{path.name} sets no recipe; it must end with recipe = Recipe(steps=(...)).", field="recipe")
     return made

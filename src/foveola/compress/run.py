@@ -15,7 +15,7 @@ from foveola.artifact.digest import digest_file
 from foveola.artifact.seal import check_name
 from foveola.compress.recipe import Recipe, options_of
 from foveola.compress.steps import Progress, Step, Workbench
-from foveola.exchange import Invalid
+from foveola.exchange import Invalid, Refusal
 
 
 def compress(
@@ -57,7 +57,12 @@ def compress(
         journal = places[number] / "journal"
         journal.mkdir(parents=True, exist_ok=True)
         bench = Workbench(journal, told, recipe.calibration, recipe.seed, teacher)
-        checkpoint = _carry_out(step, checkpoint, places[number] / "checkpoint", bench, called)
+        try:
+            checkpoint = _carry_out(step, checkpoint, places[number] / "checkpoint", bench, called)
+        except Refusal:
+            if not number and not any(journal.iterdir()):  # refused before anything was done: nothing to go on from
+                shutil.rmtree(work)
+            raise
         shutil.rmtree(journal)
         if number:
             shutil.rmtree(places[number - 1])

@@ -10,6 +10,7 @@ A file of samples is JSON Lines; each line is one of::
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from transformers import AutoImageProcessor, AutoTokenizer
 
 from foveola.artifact import Checkpoint
 from foveola.compress.example import Example, text_example
-from foveola.exchange import Invalid, Unsupported
+from foveola.exchange import Invalid, Refusal, Unsupported
 from foveola.family import Family
 from foveola.intake import decode
 from foveola.weights.loading import no_progress_bars
@@ -34,20 +35,26 @@ _PATCHED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One line of the file: ``text`` alone, or ``prompt`` and ``answer``, perhaps with ``image``."""
+    """One line of the file, which stands ``where``: ``text`` alone, or ``prompt`` and ``answer``, perhaps ``image``."""
 
     text: str | None = None
     prompt: str | None = None
     answer: str | None = None
     image: Path | None = None
+    where: str = "a sample"
 
 
 def parse_samples(path: Path) -> list[Sample]:
     """The samples of the file ``path``. Raises ``Invalid`` naming the line that is wrong."""
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, raw in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
+        where = f"line {number} of {path.name}"
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError:
+            raise Invalid(f"{where} is no UTF-8; save the file in that encoding.", field="samples") from None
         if line.strip():
-            found.append(_sample(line, f"line {number} of {path.name}", path.parent))
+            found.append(_sample(line, where, path.parent))
     if not found:
         raise Invalid(f"{path.name} holds no samples; write one JSON object a line.", field="samples")
     return found
@@ -56,7 +63,7 @@ def parse_samples(path: Path) -> list[Sample]:
 def _sample(line: str, where: str, folder: Path) -> Sample:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         entry = None
     if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
         raise Invalid(f"{where} is no JSON object of texts; expected {', '.join(_KEYS)}.", field="samples")
@@ -64,10 +71,17 @@ def _sample(line: str, where: str, folder: Path) -> Sample:
         raise Invalid(f"{where} has {unknown[0]!r}; expected {', '.join(_KEYS)}.", field="samples")
     if ("text" in entry) == ("prompt" in entry) or ("prompt" in entry) != ("answer" in entry):
         raise Invalid(f"{where} has neither text alone nor prompt with answer; give one of them.", field="samples")
+    for key, value in entry.items():
+        if not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise Invalid(
+                f"{key} of {where} holds half a character (a lone surrogate); write it whole.", field="samples"
+            )
+        if key != "prompt" and not value.strip():
+            raise Invalid(f"{key} of {where} is empty; write what it says, or leave the line out.", field="samples")
     image = folder / entry["image"] if "image" in entry else None
     if image is not None and not image.is_file():
         raise Invalid(f"{where} names the picture {image.name}, which does not exist.", field="samples")
-    return Sample(entry.get("text"), entry.get("prompt"), entry.get("answer"), image)
+    return Sample(entry.get("text"), entry.get("prompt"), entry.get("answer"), image, where)
 
 
 def read_examples(path: Path, checkpoint: Checkpoint, family: Family, *, longest: int = 512) -> list[Example]:
@@ -99,8 +113,14 @@ class _Reader:
 
     def example(self, sample: Sample) -> Example:
         if sample.text is not None:
-            return text_example(torch.tensor(self._encode(sample.text)[: self._longest]))
-        pictures = self._picture(sample.image) if sample.image else {}
+            ids = self._encode(sample.text)[: self._longest]
+            if len(ids) < 2:
+                raise Invalid(
+                    f"text of {sample.where} is one token, and there is nothing to predict; write more.",
+                    field="samples",
+                )
+            return text_example(torch.tensor(ids))
+        pictures = self._picture(sample.image, sample.where) if sample.image else {}
         asked = self._encode(self._prompt(str(sample.prompt), pictures))
         said = self._encode(str(sample.answer))
         return answered(asked, [*said, self._end()], pictures, int(self._config.get("image_token_id", -1)))
@@ -134,7 +154,7 @@ class _Reader:
         count = int(pictures["image_grid_thw"].prod()) // merge**2
         return shown.replace(token, token * count, 1)
 
-    def _picture(self, image: Path) -> dict[str, Tensor]:
+    def _picture(self, image: Path, where: str) -> dict[str, Tensor]:
         if self._family.geometry not in _PATCHED:
             raise Unsupported(
                 f"calibration pictures are prepared for {', '.join(_PATCHED)}, and this checkpoint is of "
@@ -144,7 +164,13 @@ class _Reader:
             with no_progress_bars():
                 processors: Any = AutoImageProcessor
                 self._processor = processors.from_pretrained(self._path, local_files_only=True)
-        made = self._processor(images=[decode(image.read_bytes()).rgb], return_tensors="pt")
+        try:
+            rgb = decode(image.read_bytes()).rgb
+        except Refusal as refusal:
+            raise Invalid(
+                f"{where}: the picture {image.name} cannot be used. {refusal.message}", field="samples"
+            ) from None
+        made = self._processor(images=[rgb], return_tensors="pt")
         return {"pixel_values": made["pixel_values"].float(), "image_grid_thw": made["image_grid_thw"]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -57,6 +58,8 @@ def _value(value: Any, wanted: Any, where: str, key: str) -> Any:
             return value
     if wanted is float and type(value) is int:
         return float(value)
+    if wanted is float and type(value) is float and not math.isfinite(value):
+        raise Invalid(f"{where} is {value}; expected a finite number.", field=key)
     if origin is None and type(value) is wanted:
         return value
     raise Invalid(f"{where} is {value!r}; expected {_words(wanted)}.", field=key)
@@ -65,6 +68,8 @@ def _value(value: Any, wanted: Any, where: str, key: str) -> Any:
 def _one_of(value: Any, options: list[Any], where: str, key: str) -> Any:
     if value is None:
         return None
+    if isinstance(value, Mapping):  # only one of them can be meant: what is wrong with it shall be told
+        options = [option for option in options if dataclasses.is_dataclass(option)] or options
     for option in options[:-1]:
         try:
             return _value(value, option, where, key)

@@ -84,7 +84,8 @@ class Patches:
         tensors on the CPU). With ``strict`` they must be exactly the module's parameters; without, what is not there
         stays as it is and what is not known is passed over. Blocks the calling thread. Raises ``Invalid`` for weights
         that do not fit or fail the probe, ``Damaged`` for a bundle that does not tell its weights; nothing has changed
-        then.
+        then. The weights that serve already, sent once more, change nothing either: ``rollback`` still leads to those
+        before them.
         """
         started = time.perf_counter()
         with self._lock:
@@ -92,8 +93,9 @@ class Patches:
             wanted = self._wanted(module_path, new_state_dict, strict=strict)
             patched = self._opened(state, wanted)
             seen = self._checked(state.runner, patched.runner)
-            self._switch(patched.runner)
-            self._states = [state, patched]  # one step back, no more: every set of weights takes its memory
+            if patched.runner.version.model_hash != self.model_hash:
+                self._switch(patched.runner)
+                self._states = [state, patched]  # one step back, no more: every set of weights takes its memory
             return Patched(
                 module_path,
                 before=state.runner.version.model_hash,
@@ -109,7 +111,10 @@ class Patches:
         started = time.perf_counter()
         with self._lock:
             if len(self._states) == 1:
-                raise Invalid("There is no patch to take back: none came since the start, or since the last rollback.")
+                raise Invalid(
+                    "There is no patch to take back: none came since the start, or since the last rollback; one step "
+                    "back is kept. Send the weights that you want instead."
+                )
             before = self.model_hash
             self._switch(self._states[-2].runner)
             self._states.pop()
@@ -241,7 +246,8 @@ def _mismatch(module_path: str, missing: list[str], unknown: list[str]) -> str:
 
     parts = [f"{len(missing)} parameters are missing ({some(missing)})"] if missing else []
     parts += [f"{len(unknown)} are not the module's ({some(unknown)})"] if unknown else []
-    return f"new_state_dict does not fit {module_path or 'the model'}: {'; '.join(parts)}. Correct it, or strict=False."
+    told = f"new_state_dict does not fit {module_path or 'the model'}: {'; '.join(parts)}."
+    return f"{told} Correct it, or let them be (strict=False, --not-strict)."
 
 
 def _array(name: str, value: Any) -> NDArray[np.float32]:
@@ -249,9 +255,11 @@ def _array(name: str, value: Any) -> NDArray[np.float32]:
     plain = detached.float().cpu().numpy() if hasattr(detached, "float") else np.asarray(detached)
     if plain.dtype.kind not in "fiu":
         raise Invalid(f"{name} holds {plain.dtype}; expected numbers.", field="new_state_dict")
-    array = np.asarray(plain, np.float32)
+    with np.errstate(over="ignore"):
+        array = np.asarray(plain, np.float32)
     if not np.isfinite(array).all():
-        raise Invalid(f"{name} holds values that are no finite numbers; train or convert it again.", field=name)
+        what = "no finite numbers" if not np.isfinite(plain).all() else "beyond what float32 holds"
+        raise Invalid(f"{name} holds values that are {what}; train or convert it again.", field=name)
     return array
 
 

@@ -88,7 +88,14 @@ def constants_of(source: Source, tensors: Mapping[str, Array], present: Mapping[
                 f"{list(there.shape)}. A patch has the shapes of the model that is served; compile others to a bundle.",
                 field="new_state_dict",
             )
-        placed[actual] = np.ascontiguousarray(array.astype(there.dtype))
+        with np.errstate(over="ignore"):
+            placed[actual] = np.ascontiguousarray(array.astype(there.dtype))
+        if not np.isfinite(placed[actual]).all():
+            raise Invalid(
+                f"{', '.join(source.tensors)} holds values up to {np.abs(array).max():g}, beyond {there.dtype}, which "
+                "the graph keeps it in; scale it, or compile the weights to a bundle.",
+                field="new_state_dict",
+            )
     return placed
 
 

@@ -55,6 +55,9 @@ def _told(reply: dict[str, Any]) -> Iterator[str]:
             part = f" of {change['module_path']}" if change["module_path"] else ""
             yield f"  {change['kind']}{part}: {change['before'][:12]} -> {change['model_hash'][:12]} ({change['who']})"
         return
+    if reply["tensors"] and reply["before"] == reply["model_hash"]:
+        yield f"Nothing has changed: these are the weights that serve already ({reply['model_hash'][:12]})."
+        return
     what = (
         f"{reply['tensors']} tensors of {reply['module_path'] or 'the model'} replaced"
         if reply["tensors"]
@@ -79,7 +82,9 @@ def send(url: str, key: str, fields: dict[str, str], weights: Path, console: Con
         size = weights.stat().st_size
         stream = weights.open("rb")
     except OSError as error:
-        raise Invalid(f"{weights.name} cannot be read ({error.strerror}); name a .safetensors file.") from None
+        raise Invalid(
+            f"{weights.name or weights} cannot be read ({error.strerror}); name a .safetensors file."
+        ) from None
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with stream, Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("sending", total=size)

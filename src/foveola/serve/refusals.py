@@ -71,10 +71,10 @@ class Loading(Refusal):
 
 
 class Overdue(Refusal):
-    """The answer was not finished in time (503)."""
+    """The answer was not finished in time (504)."""
 
     code = "answer_timeout"
-    status = 503
+    status = 504
 
 
 class Broken(Refusal):

@@ -43,6 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
     names = ("fps", "window", "epsilon", "partial", "reuse")
     flags = {name: getattr(arguments, name) for name in names}
     options = resolve(StreamOptions, "stream", file=arguments.config, environ=os.environ, flags=flags)
+    if not 0 < arguments.fov < 180:
+        raise BadSetting(f"--fov is {arguments.fov:g}; expected an angle above 0 and below 180 degrees.")
     if arguments.frames is not None and arguments.frames < 1:
         raise BadSetting(f"--frames is {arguments.frames}; expected at least 1.")
 

@@ -114,3 +114,18 @@ def test_features_are_checked(tmp_path: Path, features: np.ndarray, labels: list
     (tmp_path / "y.npz").write_bytes(b"no archive")
     with pytest.raises(Invalid, match="y.npz cannot be read; expected a .npz"):
         read_features(tmp_path / "y.npz")
+    whole = (tmp_path / "x.npz").read_bytes()
+    for cut in (whole[: len(whole) // 2], b"PK\3\4junk"):
+        (tmp_path / "y.npz").write_bytes(cut)
+        with pytest.raises(Invalid, match="y.npz cannot be read; expected a .npz"):
+            read_features(tmp_path / "y.npz")
+
+
+@pytest.mark.parametrize(
+    ("features", "labels"),
+    [(np.ones((2, 4)), [0.5, 1]), (np.ones((2, 4), complex), [0, 1]), (np.full((2, 4), "x"), [0, 1])],
+)
+def test_numbers_of_another_kind_are_refused(tmp_path: Path, features: np.ndarray, labels: list[float]) -> None:
+    np.savez(tmp_path / "x.npz", features=features, labels=np.array(labels))
+    with pytest.raises(Invalid, match="x.npz holds other numbers than whole labels and real features; expected a .npz"):
+        read_features(tmp_path / "x.npz")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -67,9 +68,13 @@ def read_features(file: Path) -> tuple[Floats, Labels]:
     wanted = f"a .npz with finite features [N, width] and labels [N] in 0..{ROWS - 1}"
     try:
         with np.load(file, allow_pickle=False) as held:
-            features, labels = np.asarray(held["features"], np.float32), np.asarray(held["labels"], np.int64)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError):
+            features, labels = held["features"], held["labels"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, BadZipFile):
         raise Invalid(f"{file.name} cannot be read; expected {wanted}.") from None
+    numbers = features.dtype.kind in "fiu" and labels.dtype.kind in "fiu"
+    if not numbers or not np.array_equal(labels, np.trunc(labels)):
+        raise Invalid(f"{file.name} holds other numbers than whole labels and real features; expected {wanted}.")
+    features, labels = features.astype(np.float32), labels.astype(np.int64)
     fits = features.ndim == 2 and labels.shape == (len(features),) and features.size > 0
     if not fits or not np.isfinite(features).all() or labels.min() < 0 or labels.max() >= ROWS:
         raise Invalid(f"{file.name} holds something else than {wanted}.")
