@@ -29,7 +29,7 @@ BEFORE = 2 + len(CHARACTERS)
 VIEWS = 10
 IGNORE = -100
 # Share of the questions that lack words.
-THIN = 0.3
+THIN = 0.5
 # How many defects a scene has, as shares from none upwards.
 COUNTS = (0.17, 0.6, 0.12, 0.07, 0.04)
 
