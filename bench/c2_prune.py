@@ -2,8 +2,9 @@
 and random, and the real latency of the compiled bundles.
 
 Ours lets layers compete by the time that their products take on this machine; the rivals are used as they are known:
-the same share of every layer, without repair. All recover alike. Answers are marked on questions of the examination, about held-out pictures;
-greedy answers are right exactly when every token of the right answer is the likeliest after those before it.
+the same share of every layer, without repair. All recover alike. Answers are marked on questions of the examination,
+about held-out pictures; greedy answers are right exactly when every token of the right answer is the likeliest after
+those before it.
 """
 
 from __future__ import annotations
