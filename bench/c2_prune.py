@@ -1,8 +1,8 @@
 """Pruning both halves of the embedded model in tiles: answers lost, before and after recovery, against magnitude, Wanda
 and random, and the real latency of the compiled bundles.
 
-Ours lets layers compete by the time that their products take on this machine; the rivals are used as they are known:
-the same share of every layer, without repair. All recover alike. Answers are marked on questions of the examination,
+Ours lets layers compete for the weights of their units; the rivals are used as they are known: the same share of every
+layer, without repair. All recover alike. Answers are marked on questions of the examination,
 about held-out pictures; greedy answers are right exactly when every token of the right answer is the likeliest after
 those before it.
 """
@@ -44,7 +44,7 @@ from foveola.weights.widths import sizes_of
 LATENCY, DROP = 1.25, 1.0
 OURS = "fisher, program, repair"
 METHODS = {
-    OURS: {"score": "fisher", "cost": "latency"},
+    OURS: {"score": "fisher"},
     "wanda": {"score": "wanda", "allocation": "uniform", "repair": False},
     "magnitude": {"score": "magnitude", "allocation": "uniform", "repair": False},
     "random": {"score": "random", "allocation": "uniform", "repair": False},

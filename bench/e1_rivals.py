@@ -18,7 +18,6 @@ import json
 import subprocess
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ import numpy as np
 
 from foveola.artifact import Bundle
 from foveola.bench.evidence import Bar, Script, Tell
-from foveola.bench.machine import pinned
-from foveola.bench.model import describe_model
+from foveola.bench.machine import pinned, read_bandwidth
+from foveola.bench.model import decoder_bytes, describe_model
 from foveola.bench.stats import median
 from foveola.engine.engine import Engine
 from foveola.engine.features import Chunk
@@ -74,13 +73,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
                 contender.close()
         bandwidth = read_bandwidth(cores)
         figures, bars = compared(contenders, spent, prompt, tokens)
-        decoder = sum(
-            bundle.files[name].bytes
-            for role, file in bundle.model["graphs"].items()
-            if role == "decoder"
-            for name in bundle.files
-            if name.startswith(file)
-        )
+        decoder = decoder_bytes(bundle)
         rate = figures["rows"][0]["decode_tokens_per_s"]
         figures |= {
             "read_gb_per_s": round(bandwidth / 1e9, 2),
@@ -217,18 +210,6 @@ def accelerated(bundle: Bundle, cores: int, rounds: int) -> dict[str, float]:
         "changed": float(changed),
         "answers": float(len(texts[True])),
     }
-
-
-def read_bandwidth(threads: int, mib: int = 512, rounds: int = 5) -> float:
-    """Bytes per second that ``threads`` threads read together, each from its own memory: the best of a few rounds."""
-    arrays = [np.ones(mib * 1024 * 1024 // 8 // threads, np.float64) for _ in range(threads)]
-    best = 0.0
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(rounds):
-            started = time.perf_counter()
-            list(pool.map(np.add.reduce, arrays))
-            best = max(best, sum(array.nbytes for array in arrays) / (time.perf_counter() - started))
-    return best
 
 
 SCRIPT = Script("e1", "rivals", __doc__, run, add_arguments)

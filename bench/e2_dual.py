@@ -36,7 +36,7 @@ from foveola.serve.embedded import embedded_bundle
 from foveola.tiny import scenes
 
 QUESTION = "What defect is on this surface?"
-TARGET, DELTA = 0.08, 0.1
+TARGET, DELTA = 0.05, 0.1
 LEARN = 2 / 3  # of the pictures; the rest judges
 END_TO_END_MS = 800.0
 PLAIN = EngineOptions(feature_cache_mib=0, prefix_cache_mib=0)  # the same pictures come several times

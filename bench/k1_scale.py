@@ -18,7 +18,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from foveola.artifact import Bundle
 from foveola.bench.evidence import Bar, Script, Tell
+from foveola.bench.machine import read_bandwidth
+from foveola.bench.model import decoder_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -92,7 +95,9 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         size = bytes_in(bundle)
         tell("asking")
         _, serve_gib, said = child(["-c", _ASK, str(bundle), "8" if arguments.quick else str(arguments.tokens)])
+        read_per_token = decoder_bytes(Bundle.open(bundle))
     asked = json.loads(said.splitlines()[-1])
+    rate, bandwidth = (asked["tokens"] - 1) / max(asked["decode_s"], 1e-9), read_bandwidth(2)
     figures = {
         "layers": layers,
         "blocks": blocks,
@@ -106,7 +111,9 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
         "compile_s": compile_s,
         "compile_peak_gib": compile_gib,
         "serve_peak_gib": serve_gib,
-        "decode_tokens_per_s": (asked["tokens"] - 1) / max(asked["decode_s"], 1e-9),
+        "decode_tokens_per_s": rate,
+        "read_gb_per_s": bandwidth / 1e9,
+        "share_of_bandwidth": read_per_token * rate / bandwidth,
         "prefill_tokens_per_s": asked["prompt_tokens"] / max(asked["prefill_s"], 1e-9),
         **asked,
     }
@@ -114,6 +121,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     return figures, (
         Bar("largest memory of compressing and compiling, GiB", max(compress_gib, compile_gib), MEMORY_GIB, True),
         Bar("largest relative difference of a graph", max(exact), 1e-4, True),
+        Bar("share of the read bandwidth while decoding", figures["share_of_bandwidth"], 0.75),
         Bar("tokens answered", asked["tokens"], 8 if arguments.quick else arguments.tokens),
     )
 

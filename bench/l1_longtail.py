@@ -55,7 +55,6 @@ HEAD, TAIL, STREAM = 0.85, 0.003, 336
 TESTED, FITTED = 12, 40  # pictures of a class: judged at most, and that the heads begin with
 UNLABELLED, REMEMBERED = 5, 40
 MIRRORS = ((False, False), (True, True))
-STEPS = {"fresh": 8, "again": 8}
 BOX_QUESTION = "Where is the defect? Give the box."
 Floats = NDArray[np.float32]
 
@@ -233,7 +232,7 @@ def repaired(
     def told(one: Told) -> None:
         curve.append([one.step, round(one.loss, 4)] + ([round(one.guard, 4)] if one.guard is not None else []))
 
-    distiller = Distiller(pupil, heads, taught, preset(name, seed=seed, **STEPS))
+    distiller = Distiller(pupil, heads, taught, preset(name, seed=seed))
     weights = distiller.run(told)
     distiller.refit_heads(weights)
     seconds = time.process_time() - began

@@ -7,10 +7,13 @@ import platform
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from foveola.engine.options import usable_cores
 
@@ -172,3 +175,15 @@ def pinned(cores: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def read_bandwidth(threads: int, mib: int = 512, rounds: int = 5) -> float:
+    """Bytes per second that ``threads`` threads read together, each from its own memory: the best of a few rounds."""
+    arrays = [np.ones(mib * 1024 * 1024 // 8 // threads, np.float64) for _ in range(threads)]
+    best = 0.0
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(rounds):
+            started = time.perf_counter()
+            list(pool.map(np.add.reduce, arrays))
+            best = max(best, sum(array.nbytes for array in arrays) / (time.perf_counter() - started))
+    return best

@@ -23,3 +23,9 @@ def describe_model(bundle: Bundle) -> dict[str, Any]:
         "computes": hashlib.sha256(repr(deciding).encode()).hexdigest()[:16],
         "bytes": sum(digest.bytes for digest in bundle.files.values()),
     }
+
+
+def decoder_bytes(bundle: Bundle) -> int:
+    """Bytes of the decoder's graph and weights, its head among them: what is read for every token that is decoded."""
+    graph: str = bundle.model["graphs"]["decoder"]
+    return sum(info.bytes for name, info in bundle.files.items() if name.startswith(graph))
