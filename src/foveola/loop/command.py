@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--size", metavar="HxW", default="112x112", help="pixels to which pictures are scaled (default: 112x112)")
     add("--preset", default="balanced", help="balanced, described, fine_tuning, kd, logit_adjusted or replay")
     add("--rate", type=float, help="learning rate")
-    add("--fresh", type=int, help="pictures of the stream in a step (default: 4; 20 more come from memory)")
+    add("--fresh", type=int, help="pictures of the stream in a step (default: 4; 12 more come from memory)")
     add("--seed", type=int, default=0)
     add("--points", type=float, default=1.0, help="points of accuracy that a head class may lose (default: 1)")
     add("--no-persons", action="store_true", help="the pictures show nobody: do not search for faces and plates")

@@ -24,7 +24,7 @@ class DistilOptions:
     anchor         γ of γ‖f - f_old‖²: old pictures keep their features, new ones come to the place of their class
     locating       weight of what the token heads learn about boxes
     refit          steps in which they learn anew from memory once the tower stands still; 0: they stay as they came out
-    fresh, again   pictures of a step: next of the stream, and from memory. Five from memory to one of the stream: a
+    fresh, again   pictures of a step: next of the stream, and from memory. Three from memory to one of the stream: a
                    pass over a short stream has more steps then, and the two lines come closer than with as many of each
     memory         where those come from: all that was seen, a reservoir filled by chance, or one filled by herding
     reservoir      pictures that the reservoir holds of each class and origin
@@ -48,7 +48,7 @@ class DistilOptions:
     locating: float = 0.5
     refit: int = 250
     fresh: int = 4
-    again: int = 20
+    again: int = 12
     memory: Memory = "herded"
     reservoir: int = 40
     tail_power: float = 0.15
