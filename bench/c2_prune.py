@@ -1,10 +1,10 @@
 """Pruning both halves of the embedded model in tiles: answers lost, before and after recovery, against magnitude, Wanda
 and random, and the real latency of the compiled bundles.
 
-Ours lets layers compete for the weights of their units; the rivals are used as they are known: the same share of every
-layer, without repair. All recover alike. Answers are marked on questions of the examination,
-about held-out pictures; greedy answers are right exactly when every token of the right answer is the likeliest after
-those before it.
+Ours lets layers compete for the weights of their units, or with ``--cost latency`` for the time of their products; the
+rivals are used as they are known: the same share of every layer, without repair. All recover alike. Answers are marked
+on questions of the examination, about held-out pictures; greedy answers are right exactly when every token of the right
+answer is the likeliest after those before it.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", required=True, help="the embedded model's checkpoint")
     parser.add_argument("--data", type=Path, metavar="DIR", required=True, help="the project's data folder")
     parser.add_argument("--share", type=float, metavar="S", default=0.3, help="of the units' weights that goes")
+    parser.add_argument(
+        "--cost", choices=("weights", "latency"), default="weights", help="what ours lets layers compete for"
+    )
     parser.add_argument("--seeds", type=int, metavar="N", default=3)
     parser.add_argument("--recovered-seeds", type=int, metavar="N", default=1, help="of these, how many recover")
     parser.add_argument("--calibration", type=int, metavar="N", default=96, help="samples that units are scored on")
@@ -114,7 +117,7 @@ def run(arguments: argparse.Namespace, tell: Tell) -> tuple[dict[str, Any], Sequ
     for seed in range(arguments.seeds):
         sitting = Sitting(arguments, source, family, model, exam, seed)
         for name, settings in (METHODS | (PARTS if arguments.parts and seed == 0 else {})).items():
-            options = PruneOptions(share=arguments.share, seed=seed, **settings)  # type: ignore[arg-type]
+            options = PruneOptions(share=arguments.share, seed=seed, cost=arguments.cost, **settings)  # type: ignore[arg-type]
             found = kept.of(f"{seed} {name}", partial(sitting.one, name, options, paper, tell))
             rows.append({"method": name, "seed": seed, **found["pruned"]})
             tell(f"seed {seed}: {name}: {rows[-1]['right']:.1%} right, KL {rows[-1]['kl']:.3g}")

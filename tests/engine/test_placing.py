@@ -136,3 +136,12 @@ def test_the_error_of_rounding_is_half_a_step() -> None:
     q, scales, zeros = rounded(matrix, 4, 32)
     back = ((q.astype(np.float32) - zeros[..., None]) * scales[..., None]).reshape(16, 128)
     assert (np.abs(back - matrix).reshape(16, 4, 32).max(axis=-1) <= 0.51 * scales + 1e-6).mean() > 0.9
+
+
+def test_what_16_bits_do_not_hold_is_refused_with_its_largest_value() -> None:
+    present = {"x.weight": Initializer(np.dtype(np.float16), (2, 2))}
+    source = Source("x.weight", "tensor", ("x.weight",), "fp16")
+    with pytest.raises(
+        Invalid, match=r"^x.weight holds values up to 70000, beyond float16, which the graph keeps it in;"
+    ):
+        constants_of(source, {"x.weight": np.array([[1, -7e4], [0, 2]], np.float32)}, present)

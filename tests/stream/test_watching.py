@@ -102,3 +102,6 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert "--frames is 0; expected at least 1" in capsys.readouterr().err
     assert main([*words, "--epsilon", "-1"]) == 2
     assert "`epsilon` is -1.0" in capsys.readouterr().err
+    for angle in ("0", "400", "nan"):
+        assert main([*words, "--fov", angle]) == 2
+        assert f"--fov is {angle}; expected an angle above 0 and below 180 degrees" in capsys.readouterr().err

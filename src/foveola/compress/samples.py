@@ -72,10 +72,12 @@ def _sample(line: str, where: str, folder: Path) -> Sample:
     if ("text" in entry) == ("prompt" in entry) or ("prompt" in entry) != ("answer" in entry):
         raise Invalid(f"{where} has neither text alone nor prompt with answer; give one of them.", field="samples")
     for key, value in entry.items():
-        if not value.isprintable() and any("\ud800" <= c <= "\udfff" for c in value):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
             raise Invalid(
                 f"{key} of {where} holds half a character (a lone surrogate); write it whole.", field="samples"
-            )
+            ) from None
         if key != "prompt" and not value.strip():
             raise Invalid(f"{key} of {where} is empty; write what it says, or leave the line out.", field="samples")
     image = folder / entry["image"] if "image" in entry else None

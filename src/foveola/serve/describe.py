@@ -22,8 +22,8 @@ REASONS = {
     422: "A field has a value that it cannot have; `error.field` names it",
     429: "Too many requests at once; `Retry-After` says when to come back",
     500: "The server failed; its log tells more under the reply's `X-Request-Id`",
-    503: "No answer now: loading, stopping, dead, or it took too long",
-    504: "The deadline of the request passed before its answer was complete",
+    503: "No answer now: loading, stopping or dead",
+    504: "The deadline of the request, or the server's own, passed before its answer was complete",
 }
 
 _ASKED = tuple(status for status in REASONS if status != 409)  # what a question may be refused with

@@ -227,7 +227,7 @@ class AuxiliaryHeads(nn.Module):
 
     def __init__(self, shape: Shape, under: int, classes: int, places: int, before: int, teacher: int) -> None:
         super().__init__()
-        self.under, self.places = under, places
+        self.under = under
         self.patch = nn.Linear(shape.vision_width, under)
         self.token = nn.Linear(shape.width, 2 * under)
         self.place = nn.Linear(shape.width, 2 * places)

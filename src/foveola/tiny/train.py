@@ -321,8 +321,8 @@ def train(
     """Trains to ``plan.steps`` from where ``out/state.pt`` stands, writing the state and ``log.jsonl`` as it goes.
 
     Without a state the weights are fresh, or those of the checkpoint ``start``, whose tokenizer is then used too, and
-    the lessons begin with those of step ``at``. A file ``out/plan.json`` overrides the plan, at
-    the start and at every save, so that a running job can be told to finish.
+    the lessons begin with those of step ``at``. A file ``out/plan.json`` overrides the plan, at the
+    start and at every save, so that a running job can be told to finish.
     """
     _alone()
     out.mkdir(parents=True, exist_ok=True)

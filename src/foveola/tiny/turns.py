@@ -131,7 +131,7 @@ def turns_for(scene: Scene, rng: random.Random, count: int) -> Turns:
 
 
 _ABOUT_DEFECTS = ("defect", "where", "verdict", "clean", "describe")
-_THIN = 0.02
+_EDGE = 0.02
 
 
 def _edge_by_edge(answer: str, box: Box) -> tuple[tuple[tuple[Box, ...], ...], tuple[Box, ...]]:
@@ -155,7 +155,7 @@ def _along(box: Box, edge: int) -> tuple[Box, ...]:
     pieces = []
     for number in range(5):
         piece = [0.0] * 4
-        piece[across], piece[across + 2] = box[edge] - _THIN / 2, box[edge] + _THIN / 2
+        piece[across], piece[across + 2] = box[edge] - _EDGE / 2, box[edge] + _EDGE / 2
         piece[along], piece[along + 2] = start + number * step, start + (number + 1) * step
         pieces.append((piece[0], piece[1], piece[2], piece[3]))
     return tuple(pieces)
@@ -188,7 +188,7 @@ def halves_in(boxes: tuple[Box, ...], rows: int, columns: int) -> NDArray[np.boo
 class Row:
     """One packed training row: ids, segments (0 picture, 1.. turns, -1 padding) [L], positions [3, L], and for every
     answer token the slot that predicts it, its id [K], the halves of visual tokens that show it [K, n, 2] (none:
-    unknown), and the box that it tells [K, 4] (NaN: not)."""
+    unknown), and the edges of a box that it tells [K, 4] (NaN: not)."""
 
     ids: NDArray[np.int64]
     segments: NDArray[np.int64]
